@@ -16,6 +16,7 @@
 #include "preload/config.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
+#include "preload/socket/tcp_answers.h"
 
 namespace sdp::preload {
 namespace {
@@ -39,7 +40,8 @@ stats::State StateOf(const Session& session) {
     case engine::State::kClosed:
       return stats::State::kClosing;
     case engine::State::kAborted:
-      return stats::State::kAborted;
+      return PeerLeftInOrder(session.engine(), session.cause()) ? stats::State::kReceiveClosed
+                                                                : stats::State::kAborted;
   }
   return stats::State::kNone;
 }
@@ -142,7 +144,7 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
   record.bcopy_threshold = threshold == UINT32_MAX ? 0 : threshold;
   stats::SetText(record.rnic, session.queue_pair().rnic_name());
   stats::SetText(record.link, session.queue_pair().link_name());
-  if (session.engine().state() == engine::State::kAborted) {
+  if (record.counters.state == stats::State::kAborted) {
     stats::SetText(record.reason, engine::ToString(session.engine().abort_reason()));
     stats::SetText(record.reason_text, session.cause().text.c_str());
   } else if (WithinHost(local, peer)) {

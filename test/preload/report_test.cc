@@ -78,6 +78,28 @@ TEST_CASE("report: traffic is published once a clock tick, and what is left by t
   CHECK(published() == before + 6);
 }
 
+TEST_CASE("report: a peer that closed and left is no abort, and one that only left is") {
+  Reported r;
+  r.report.Open(r.segment.get(), *r.connected.session, r.names());
+  const auto published = [&] {
+    r.report.PublishAll(*r.connected.session, r.names());
+    return stats::ReadAll({r.directory.path()}).processes.at(0).records.at(0);
+  };
+  const bool closes = GENERATE(true, false);
+  if (closes) {
+    std::vector<std::byte> bytes(wire::Bsdh::kSize);
+    wire::SerializeTo(wire::Message{{.bufs = 10, .len = wire::Bsdh::kSize}, wire::DisConn{}}, bytes);
+    r.connected.queue_pair->ready.push_back(bytes);
+  }
+  r.connected.queue_pair->ended = true;
+  r.connected.queue_pair->cause_of_end.end = verbs::LinkEnd::kClosedByPeer;
+  r.connected.session->ReadAvailable();
+  REQUIRE(r.connected.session->link_ended());
+  const stats::ConnectionRecord record = published();
+  CHECK(record.counters.state == (closes ? stats::State::kReceiveClosed : stats::State::kAborted));
+  CHECK(std::string(record.reason) == (closes ? "" : "link-lost"));
+}
+
 TEST_CASE("report: the child of a fork takes a slot of its own") {
   Reported r;
   r.report.Open(r.segment.get(), *r.connected.session, r.names());

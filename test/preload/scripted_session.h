@@ -42,6 +42,7 @@ class ScriptedQueuePair : public verbs::QueuePair,
   int flushes = 0, detaches = 0, reads = 0, polls = 0, aborts = 0, disconnects = 0;
   std::string sent;    // payload, in order
   bool ended = false;  // by the peer
+  verbs::LinkCause cause_of_end;
   bool endless = false;
   std::vector<std::byte> again;  // what every read brings if `endless`
   std::deque<std::vector<std::byte>> ready;
@@ -158,7 +159,7 @@ class ScriptedQueuePair : public verbs::QueuePair,
   uint64_t unsent_bytes() const override { return link_full ? posted : 0; }
   void Disconnect() override { ++disconnects; }
   void Abort() override { ++aborts; }
-  const verbs::LinkCause& cause() const override { return cause_; }
+  const verbs::LinkCause& cause() const override { return cause_of_end; }
   uint16_t ird() const override { return 1; }
   uint16_t ord() const override { return 1; }
   void SetOrd(uint16_t) override {}
@@ -168,7 +169,6 @@ class ScriptedQueuePair : public verbs::QueuePair,
 
  private:
   std::vector<std::byte> current_;
-  verbs::LinkCause cause_;
   verbs::QpCounters counters_;
 };
 

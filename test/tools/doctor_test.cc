@@ -111,6 +111,33 @@ TEST_CASE("doctor names a listener that no port mapper knows") {
   CHECK(finding.text == "1 of 2 not registered, such as web[7] on 10.0.0.1:80: no sdp-pmd (/a)");
 }
 
+TEST_CASE("doctor names a service below port 1024 whose SDP port clients refuse") {
+  stats::ConnectionRecord listener;
+  listener.kind = stats::Kind::kListener;
+  listener.local = stats::Ipv4(1, 80);
+  listener.sdp_local = stats::Ipv4(1, 914);
+  stats::Snapshot snapshot;
+  snapshot.processes.emplace_back();
+  snapshot.processes[0].pid = 7;
+  snapshot.processes[0].program = "web";
+  auto& records = snapshot.processes[0].records;
+  records = {listener};
+  CHECK(JudgeSdpPorts(snapshot).empty());
+  listener.local = stats::Ipv4(1, 8080);
+  listener.sdp_local = stats::Ipv4(1, 45000);
+  records.push_back(listener);
+  CHECK(JudgeSdpPorts(snapshot).empty());
+  listener.local = stats::Ipv4(1, 443);
+  records.push_back(listener);
+  const std::vector<Finding> findings = JudgeSdpPorts(snapshot);
+  REQUIRE(findings.size() == 1);
+  CHECK(findings[0].grade == Grade::kWarning);
+  CHECK(findings[0].text ==
+        "1 from 1024 on for services below, such as web[7] on 10.0.0.1:443: 45000: clients use TCP "
+        "(pm-untrusted)");
+  CHECK_THAT(findings[0].remedy, Catch::Contains("set ports 914-988"));
+}
+
 TEST_CASE("doctor does not take another program's UDP port for the port mapper's") {
   CHECK(JudgeUdpPort(3935, true, false).grade == Grade::kFine);
   CHECK(JudgeUdpPort(3935, true, true).grade == Grade::kWarning);

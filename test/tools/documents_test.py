@@ -198,6 +198,25 @@ class Documents(unittest.TestCase):
             found = [word for word in unwanted if re.search(rf"\b{word}\b", text, re.IGNORECASE)]
             self.assertEqual(found, [], command)
 
+    def test_a_service_with_the_usual_filter_may_make_our_calls(self):
+        """docs/deployment.md names systemd's set for SystemCallFilter=."""
+        if shutil.which("systemd-analyze") is None:
+            self.skipTest("systemd-analyze is not here")
+
+        def calls_of(name):
+            listed = subprocess.run(
+                ["systemd-analyze", "syscall-filter", name], check=True, capture_output=True, text=True
+            )
+            for line in map(str.strip, listed.stdout.splitlines()[1:]):
+                if line.startswith("@"):
+                    yield from calls_of(line)
+                elif line and not line.startswith("#"):
+                    yield line
+
+        ours = set(re.findall(r"SYS_([a-z]\w+)", (ROOT / "preload/confinement.cc").read_text()))
+        self.assertGreater(len(ours), 50)
+        self.assertEqual(ours - set(calls_of("@system-service")), set())
+
     def test_mandoc_has_nothing_to_say(self):
         if shutil.which("mandoc") is None:
             self.skipTest("mandoc is not installed")

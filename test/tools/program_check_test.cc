@@ -11,6 +11,7 @@
 #include "preload/elf_facts.h"
 #include "test/support/skipped.h"
 #include "test/tools/stats_fixture.h"
+#include "tools/sdp-run/library.h"
 
 namespace sdp::run {
 namespace {
@@ -66,6 +67,23 @@ class Directory {
 };
 
 constexpr const char* kLoader = "/lib64/ld-linux-x86-64.so.2";
+
+TEST_CASE("a library of ours is known by its name within it, wherever that stands") {
+  const stats::TemporaryDirectory directory;
+  const std::string path = directory.path() + "/lib.so";
+  const auto looks_like_ours = [&](std::string_view magic, size_t before, std::string_view name) {
+    std::ofstream(path, std::ios::binary) << magic << std::string(before, 'x') << name << '\0' << "behind";
+    return LooksLikeOurs(path);
+  };
+  CHECK_FALSE(LooksLikeOurs(path));
+  for (const size_t before : {10, 256 * 1024 - 8, 256 * 1024 - 4, 512 * 1024 - 12, 3'000'000}) {
+    CAPTURE(before);
+    CHECK(looks_like_ours("\177ELF", before, "libsdp.so"));
+    CHECK_FALSE(looks_like_ours("\177ELF", before, "libsdp.so.1"));
+    CHECK_FALSE(looks_like_ours("#!/bin/sh", before, "libsdp.so"));
+  }
+  CHECK_FALSE(LooksLikeOurs(directory.path()));
+}
 
 TEST_CASE("programs that can be preloaded") {
   Directory directory;

@@ -79,6 +79,10 @@ TEST_CASE("Every socket of a process gets its reason") {
   const std::string why = RenderWhy({view});
   CHECK(why.find("10.0.0.1:80 is registered at /run/sdp/pmd.sock since 2023-11-1") != std::string::npos);
   CHECK(why.find("10.0.0.1:81 is registered") == std::string::npos);
+  const std::string json = RenderWhyJson({view});
+  const size_t where = json.find("\"port_mapper\": \"/run/sdp/pmd.sock\"");
+  CHECK(where != std::string::npos);
+  CHECK(json.find("\"port_mapper\": \"", where + 1) == std::string::npos);
   CHECK(verdicts[2].is_sdp);
   CHECK(verdicts[2].socket.peer.port == 80);  // the conventional one
   CHECK(verdicts[3].reason == "plain-client");

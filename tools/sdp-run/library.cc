@@ -2,11 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
-#include <iterator>
 
 namespace sdp::run {
 namespace {
@@ -44,9 +44,19 @@ bool LooksLikeOurs(const std::string& library) {
   std::error_code error;
   if (!fs::is_regular_file(library, error)) return false;
   std::ifstream file(library, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  return bytes.starts_with("\177ELF") &&
-         bytes.find(std::string("libsdp.so", sizeof "libsdp.so")) != std::string::npos;
+  // The name stands near the beginning, and debug information makes the file long: piece by piece, each with
+  // the end of the one before.
+  const std::string name("libsdp.so", sizeof "libsdp.so");
+  std::string bytes;
+  for (bool first = true;; first = false) {
+    std::string piece(256 * 1024, '\0');
+    file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    piece.resize(static_cast<size_t>(file.gcount()));
+    if (first && !piece.starts_with("\177ELF")) return false;
+    bytes = bytes.substr(bytes.size() - std::min(bytes.size(), name.size() - 1)) + piece;
+    if (bytes.find(name) != std::string::npos) return true;
+    if (piece.empty()) return false;
+  }
 }
 
 std::string FindDaemon() {

@@ -265,8 +265,10 @@ std::vector<Finding> Examine(const std::string& program) {
                                    [](const Finding& finding) { return finding.grade == Grade::kFailure; });
   Add(&out, daemon);
   Add(&out, ExamineDevices());
-  Add(&out, {JudgeListeners(stats::ReadAll(stats::DefaultDirectories())), ExamineLimits(),
-             ExamineStatsDirectory(), ExamineSeccomp()});
+  const stats::Snapshot snapshot = stats::ReadAll(stats::DefaultDirectories());
+  out.push_back(JudgeListeners(snapshot));
+  Add(&out, JudgeSdpPorts(snapshot));
+  Add(&out, {ExamineLimits(), ExamineStatsDirectory(), ExamineSeccomp()});
   const char* mode = getenv("SDP_MODE");
   if (mode != nullptr && std::strcmp(mode, "tcp") == 0) {
     out.push_back(

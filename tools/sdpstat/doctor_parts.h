@@ -29,6 +29,8 @@ std::vector<Finding> ExamineDaemon();
 
 // Whether the listeners of running processes are registered with a port mapper.
 Finding JudgeListeners(const stats::Snapshot& snapshot);
+// The listeners of services below port 1024 whose SDP ports any user could have got. Empty: there are none.
+std::vector<Finding> JudgeSdpPorts(const stats::Snapshot& snapshot);
 
 // The services that sdp-run --enable has changed, below `root`. Empty: there are none.
 std::vector<Finding> ExamineServices(const std::string& root);

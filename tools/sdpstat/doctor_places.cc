@@ -13,6 +13,7 @@
 #include "tools/sdpstat/doctor_parts.h"
 #include "tools/sdpstat/render.h"
 #include "tools/stats/stats_reader.h"
+#include "tools/why/reasons.h"
 
 namespace sdp::sdpstat {
 namespace {
@@ -21,6 +22,7 @@ using Grade = Finding::Grade;
 using run::DaemonState;
 
 constexpr uint16_t kPortMapperPort = 3935;
+constexpr uint16_t kFirstUnprivilegedPort = 1024;
 constexpr char kHostSocket[] = "/run/sdp/pmd.sock";
 constexpr char kAnother[] = "Let SDP_STATS_DIR name a directory of its own.";
 
@@ -184,6 +186,26 @@ Finding JudgeListeners(const stats::Snapshot& snapshot) {
           std::to_string(sums.unregistered) + " of " + std::to_string(sums.listeners + sums.unregistered) +
               " not registered, such as " + first,
           "Start sdp-pmd: they register when the next client comes; sdpstat -l shows all."};
+}
+
+std::vector<Finding> JudgeSdpPorts(const stats::Snapshot& snapshot) {
+  size_t refused = 0;
+  std::string first;
+  for (const stats::ProcessStats& process : snapshot.processes) {
+    for (const stats::ConnectionRecord& record : process.records) {
+      if (record.kind != stats::Kind::kListener || record.local.port >= kFirstUnprivilegedPort ||
+          record.sdp_local.port < kFirstUnprivilegedPort)
+        continue;
+      if (++refused > 1) continue;
+      first = process.program + "[" + std::to_string(process.pid) + "] on " + ToString(record.local) + ": " +
+              std::to_string(record.sdp_local.port);
+    }
+  }
+  if (refused == 0) return {};
+  return {{Grade::kWarning, "SDP ports",
+           std::to_string(refused) + " from " + std::to_string(kFirstUnprivilegedPort) +
+               " on for services below, such as " + first + ": clients use TCP (pm-untrusted)",
+           FindReason("pm-untrusted")->remedy}};
 }
 
 Finding JudgeUdpPort(uint16_t port, bool answers, bool is_free) {

@@ -206,6 +206,8 @@ std::string RenderWhyJson(const std::vector<ProcessView>& processes) {
           {"sdp", verdict.is_sdp},
           {"registered_at_ns",
            verdict.registered_at_ns == 0 ? Json(nullptr) : Json(verdict.registered_at_ns)},
+          {"port_mapper",
+           verdict.registered_at_ns == 0 || verdict.text.empty() ? Json(nullptr) : Json(verdict.text)},
           {"reason", ReasonJson(verdict.reason, verdict.text)}});
     }
     Json past = Json::array();

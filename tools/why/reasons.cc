@@ -13,9 +13,9 @@ constexpr Reason kReasons[] = {
     {"not-registered", "local", "the listener is not known to this host's port mapper",
      "Start sdp-pmd (systemctl start sdp-pmd); a program that was registered registers by itself, "
      "another when its next client comes. sdpstat doctor looks for sdp-pmd."},
-    {"resources", "local", "memory or descriptors ran out",
+    {"resources", "local", "memory, descriptors or SDP ports ran out",
      "Raise the limit on open files (ulimit -n, LimitNOFILE=), or that on the length of files (ulimit -f, "
-     "LimitFSIZE=)."},
+     "LimitFSIZE=). If the text names SDP ports, give set ports a longer range."},
     {"socket-option", "local", "the program asked for something that only TCP has", ""},
     {"address-family", "local", "an address that SDP does not carry", ""},
     {"pm-unreachable", "remote", "no port mapper answers at the peer's host",
