@@ -41,6 +41,7 @@ std::optional<int> ConnectResult(int fd) {
 }
 
 DeafMoment::DeafMoment(int fd) {
+  if (fd < 0) return;
   socklen_t instructions = 0;
   const bool filtered =
       real.getsockopt(fd, SOL_SOCKET, SO_GET_FILTER, nullptr, &instructions) == 0 && instructions != 0;

@@ -27,15 +27,6 @@ TempDir::~TempDir() {
   std::filesystem::remove(path_, ignored);
 }
 
-bool Eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    poll(nullptr, 0, 1);
-  }
-  return true;
-}
-
 UniqueFd TcpSocket(std::string_view address, Listening listening) {
   const Endpoint endpoint = At(address);
   UniqueFd fd(socket(endpoint.version == IpVersion::kV4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));

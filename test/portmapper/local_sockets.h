@@ -4,8 +4,6 @@
 
 #include <sys/types.h>
 
-#include <chrono>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +14,7 @@
 #include "portmapper/daemon/unique_fd.h"
 #include "portmapper/endpoint.h"
 #include "portmapper/local_protocol.h"
+#include "test/support/eventually.h"
 
 namespace sdp::pm::test {
 
@@ -32,8 +31,7 @@ class TempDir {
   std::string path_;
 };
 
-// Looks again and again, for 10 s at most.
-[[nodiscard]] bool Eventually(const std::function<bool()>& condition);
+using sdp::test::Eventually;
 
 // A bound TCP socket; port 0 lets the kernel choose. Listens unless told otherwise.
 enum class Listening { kYes, kNo };

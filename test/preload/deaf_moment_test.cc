@@ -6,19 +6,16 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
-#include <chrono>
+#include <cstdio>
 #include <fstream>
-#include <functional>
 #include <string>
-#include <thread>
 
 #include "preload/socket/address.h"
 #include "preload/socket/connect_attempt.h"
+#include "test/support/eventually.h"
 
 namespace sdp::preload {
 namespace {
-
-using namespace std::chrono_literals;
 
 struct Socket {
   explicit Socket(int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) : fd(fd) {}
@@ -55,15 +52,6 @@ bool Readable(int fd, int milliseconds) {
   return ::poll(&poll, 1, milliseconds) == 1;
 }
 
-bool ComesTrue(const std::function<bool()>& condition) {
-  const auto end = std::chrono::steady_clock::now() + 60s;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(5ms);
-  }
-  return true;
-}
-
 int InstructionsOfFilter(int fd) {
   socklen_t count = 0;
   REQUIRE(getsockopt(fd, SOL_SOCKET, SO_GET_FILTER, nullptr, &count) == 0);
@@ -83,11 +71,11 @@ TEST_CASE("deaf moment: a connect that is given up in it is not accepted, though
   DeafMoment deaf(given_up.fd);
   const Socket accepted(accept(listener.fd, nullptr, nullptr));
   REQUIRE(accepted.fd >= 0);
-  REQUIRE(ComesTrue([&] { return listener.HasHalfOpen(); }));
+  REQUIRE(test::Eventually([&] { return listener.HasHalfOpen(); }));
   CHECK_FALSE(ConnectResult(given_up.fd));
   Unconnect(given_up.fd);
   deaf.End();
-  CHECK(ComesTrue([&] { return !listener.HasHalfOpen(); }));
+  CHECK(test::Eventually([&] { return !listener.HasHalfOpen(); }));
   CHECK_FALSE(Readable(listener.fd, 0));
 }
 
