@@ -52,8 +52,8 @@ endif()
 option(SDP_PRECOMPILE "precompile headers of tests and rooms" ${precompile})
 
 # The sources of a room are compiled together, eight at a time: their headers are parsed once, and the product
-# takes 0.4 of the time. Not so in Clang's tree, where check-syntax and check-rooms look at single sources, nor
-# with a compiler cache.
+# takes 0.4 of the time. Not so in Clang's tree, where check-syntax and check-rooms look at single sources,
+# nor with a compiler cache.
 option(SDP_TOGETHER "compile several sources of a room at once" ${precompile})
 
 # sdp_together(<target>)
