@@ -81,9 +81,9 @@ struct Config {
   // SDP_BCOPY_THRESHOLD: a blocking write or read of more bytes than this may use Zcopy (SDP 11); nothing:
   // what suits the RNIC (socket/options.h)
   std::optional<uint32_t> bcopy_threshold;
-  // SDP_CQ_POLL_US: how long, at most, a call looks at a kernel RNIC's completion queue before it sleeps;
-  // nothing: about what a sleep costs on the host (socket/poll_budget.h)
-  std::optional<Duration> cq_poll;
+  // SDP_POLL_US: how long, at most, a call looks at its links before it sleeps; nothing: about what a sleep
+  // costs on the host (socket/poll_budget.h)
+  std::optional<Duration> poll;
   Mechanism force = Mechanism::kChosen;  // SDP_FORCE
   IoUringUse io_uring =
       IoUringUse::kDeny;  // SDP_IO_URING: whether a program that may have SDP sockets may make rings

@@ -240,7 +240,8 @@ Config ReadConfig(const Lookup& lookup, const ConfigFile& file, const std::strin
                          &config.receive_buffer_limit);
   reader.Count<uint32_t>("SDP_SEND_BUFFER", 0, 1 << 30, &config.send_buffer);
   reader.Count<uint32_t>("SDP_BCOPY_THRESHOLD", 0, UINT32_MAX, &config.bcopy_threshold);
-  reader.Time<std::chrono::microseconds>("SDP_CQ_POLL_US", 10'000, &config.cq_poll);
+  reader.Time<std::chrono::microseconds>("SDP_CQ_POLL_US", 10'000, &config.poll);  // its old name
+  reader.Time<std::chrono::microseconds>("SDP_POLL_US", 10'000, &config.poll);
   reader.Choice<Mechanism>("SDP_FORCE",
                            {{"chosen", Mechanism::kChosen},
                             {"bcopy", Mechanism::kBcopy},

@@ -16,7 +16,7 @@ from bench_workloads import Bench, Row, Sample
 BENCH = sdp_world.BUILD / "test" / "bench"
 LOAD = BENCH / "bench_load"
 MPI_SOURCE = sdp_world.ROOT / "test" / "bench" / "mpi_turns.c"
-NO_LOOKING = {"SDP_CQ_POLL_US": "0"}  # a call that has to wait sleeps at once
+NO_LOOKING = {"SDP_POLL_US": "0"}  # a call that has to wait sleeps at once
 # For processes that tell nothing of fall-backs, because they end before they are asked: there are none.
 NO_FALL_BACK = {"SDP_MODE": "sdp"}
 

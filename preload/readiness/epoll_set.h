@@ -147,7 +147,7 @@ class EpollSet final : public ReadinessObserver {
   std::atomic<bool> shares_inner_{false};
   iwarp::Bell bell_;    // rung by the peers of local links that were busy until a wait began to sleep
   LookTurn look_turn_;  // which thread looks at kernel RNICs
-  PollBudget warm_budget_{config().cq_poll};  // how long to look at local links before a sleep
+  PollBudget look_budget_{config().poll};  // how long to look at embedded RNICs' links before a sleep
 };
 
 }  // namespace sdp::preload

@@ -26,7 +26,7 @@ namespace {
 // descriptors when it offers its core.
 constexpr int kLooksPerClock = 8;
 // What a sleep costs the two ends of each warm link: its doorbell is armed, rung, and taken. A wait looks so
-// much longer, unless SDP_CQ_POLL_US limits it.
+// much longer, unless SDP_POLL_US limits it.
 constexpr Duration kDoorbellCost = std::chrono::microseconds(4);
 // While local links keep a program busy, its other descriptors wait so long at most. Each asking costs two
 // system calls, since doorbells lie unread.
@@ -80,6 +80,9 @@ class EpollSet::WaitCall {
   void Settle(const Registrations::Work& links);
   // Looks at the queues of kernel RNICs. Returns false if a signal handler has run.
   bool LookAtDevices(DeviceSpin* devices);
+  // Asks the kernel again and again, before a sleep over links that only the kernel knows. Returns the number
+  // of events, or -1 with EINTR.
+  int SpinOverKernel();
   // Asks the kernel, and sleeps if nothing is there yet. Returns -1 with errno.
   int AskKernel(bool kernel_first, Time undone, DeviceSpin* devices);
   // After the kernel's first turn in a call: asks again if our own links' news has taken the only place. If
@@ -158,9 +161,9 @@ bool EpollSet::WaitCall::SpinOverWarm() {
   Duration budget;
   {
     std::lock_guard lock(set_.mutex_);
-    budget = Confined() ? Duration::zero() : set_.warm_budget_.Next();
+    budget = Confined() ? Duration::zero() : set_.look_budget_.Next();
   }
-  const Duration doorbells = config().cq_poll ? Duration::zero() : static_cast<int>(warm_) * kDoorbellCost;
+  const Duration doorbells = config().poll ? Duration::zero() : static_cast<int>(warm_) * kDoorbellCost;
   const HandlerWatch handlers;
   bool crowded = false;
   if (const Time now = Now(); budget > Duration::zero() && now < deadline_) {
@@ -179,7 +182,7 @@ bool EpollSet::WaitCall::SpinOverWarm() {
       if (offer && count_ == 0) GlanceAtKernel();
       if (count_ != 0) {
         std::lock_guard lock(set_.mutex_);
-        set_.warm_budget_.NoteFound();
+        set_.look_budget_.NoteFound();
         return true;
       }
       if (!offer) continue;
@@ -190,7 +193,7 @@ bool EpollSet::WaitCall::SpinOverWarm() {
   Registrations::Work links;
   {
     std::lock_guard lock(set_.mutex_);
-    if (crowded) set_.warm_budget_.NoteCrowded();
+    if (crowded) set_.look_budget_.NoteCrowded();
     set_.sockets_.TakeWarm(&links);
   }
   doorbells_ = doorbells;
@@ -238,21 +241,47 @@ int EpollSet::WaitCall::AskKernel(bool kernel_first, Time undone, DeviceSpin* de
   const Time look = set_.LookAtShared();
   // A change after Report and before the sleep gave no kick: look once more, now counted as a sleeper. Before
   // a sleep the warm links have their look, in the next round.
-  const timespec* const timeout = kernel_first || set_.HasCandidates()
-                                      ? &storage
-                                      : Remaining(std::min({deadline_, undone, look}), &storage);
-  devices->FallAsleep(deadline_);
+  const bool at_once = kernel_first || set_.HasCandidates();
+  const bool spins = !at_once && set_.sockets_.HasKernelLinks();
   const std::optional<Duration> doorbells = std::exchange(doorbells_, std::nullopt);
-  const Time began = doorbells ? Now() : Time{};
-  int count;
+  const Time began = doorbells || spins ? Now() : Time{};
+  int count = spins ? SpinOverKernel() : 0;
+  if (count != 0) return count;
+  const timespec* const timeout =
+      at_once ? &storage : Remaining(std::min({deadline_, undone, look}), &storage);
+  devices->FallAsleep(deadline_);
   {
     const SleepMayBeCancelled here;
     count = WaitForEpoll(epfd_, events_, max_events_, timeout, mask_);
   }
-  if (doorbells) {
+  if (doorbells || spins) {
+    const Duration lasted = Now() - began - doorbells.value_or(Duration::zero());
     std::lock_guard lock(set_.mutex_);
-    set_.warm_budget_.NoteSlept(std::max(Now() - began - *doorbells, Duration::zero()));
+    set_.look_budget_.NoteSlept(std::max(lasted, Duration::zero()));
   }
+  return count;
+}
+
+int EpollSet::WaitCall::SpinOverKernel() {
+  Duration budget;
+  {
+    std::lock_guard lock(set_.mutex_);
+    budget = Confined() ? Duration::zero() : set_.look_budget_.Next();
+  }
+  const Time now = Now();
+  const Time until = std::min(deadline_, now + budget);
+  if (now >= until || !set_.look_turn_.Take(now, until)) return 0;
+  int count = 0;
+  const LookEnd end = LookUntil(until, mask_, [&] {
+    constexpr timespec kAtOnce{};
+    count = WaitForEpoll(epfd_, events_, max_events_, &kAtOnce, nullptr);
+    return count != 0;
+  });
+  set_.look_turn_.GiveBack(until);
+  if (end == LookEnd::kInterrupted) return Fail(EINTR);
+  std::lock_guard lock(set_.mutex_);
+  if (end == LookEnd::kFound) set_.look_budget_.NoteFound();
+  if (end == LookEnd::kCrowded) set_.look_budget_.NoteCrowded();
   return count;
 }
 

@@ -2,11 +2,6 @@
 
 #include <algorithm>
 
-#include "preload/readiness/sleepers_mask.h"
-#include "preload/socket/clock.h"
-#include "preload/socket/core_watch.h"
-#include "preload/socket/restart.h"
-
 namespace sdp::preload {
 void DeviceLook::Add(StreamSocket* socket, Duration budget, const StreamSocket::Wanted& wanted) {
   if (count_ == 0) budget_ = Duration::zero();
@@ -23,26 +18,20 @@ DeviceLook::Outcome DeviceLook::Run(Time deadline, bool other_ready, const sigse
   if (now >= deadline) return Outcome::kSleep;
   if (other_ready || budget_ == Duration::zero())
     return EndAll(LookResult::kInVain) ? Outcome::kCame : Outcome::kSleep;
-  const Time until = std::min(deadline, now + budget_);
-  const HandlerWatch handlers;
-  const SleepersMask meanwhile(mask);
-  CoreWatch core;
-  bool crowded = false;
-  do {
-    for (int look = 0; look < CoreWatch::kLooksPerOffer; ++look) {
-      for (size_t i = 0; i < count_; ++i) {
-        Looked& looked = sockets_[i];
-        const QueueLook found = looked.socket->LookAtQueue(looked.wanted);
-        looked.came = looked.came || found == QueueLook::kCame;
-        if (found != QueueLook::kFound) continue;
-        looked.socket->EndLook(LookResult::kFound);
-        return Outcome::kCame;
-      }
+  const LookEnd end = LookUntil(std::min(deadline, now + budget_), mask, [this] {
+    for (size_t i = 0; i < count_; ++i) {
+      Looked& looked = sockets_[i];
+      const QueueLook found = looked.socket->LookAtQueue(looked.wanted);
+      looked.came = looked.came || found == QueueLook::kCame;
+      if (found != QueueLook::kFound) continue;
+      looked.socket->EndLook(LookResult::kFound);
+      return true;
     }
-    crowded = core.OfferedAndTaken();
-  } while (!crowded && !handlers.Interrupts(/*restarts=*/false) && Now() < until);
-  const bool came = EndAll(crowded ? LookResult::kCrowded : LookResult::kInVain);
-  if (handlers.Interrupts(/*restarts=*/false)) return Outcome::kInterrupted;
+    return false;
+  });
+  if (end == LookEnd::kFound) return Outcome::kCame;
+  const bool came = EndAll(end == LookEnd::kCrowded ? LookResult::kCrowded : LookResult::kInVain);
+  if (end == LookEnd::kInterrupted) return Outcome::kInterrupted;
   return came ? Outcome::kCame : Outcome::kSleep;
 }
 

@@ -9,9 +9,34 @@
 #include <array>
 #include <atomic>
 
+#include "preload/readiness/sleepers_mask.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/core_watch.h"
+#include "preload/socket/restart.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
+
+// How looks before a sleep have ended.
+enum class LookEnd : uint8_t { kFound, kInVain, kCrowded, kInterrupted };
+
+// Calls `look` until it returns true, or `until` has passed, or a signal handler has run, or another thread
+// wants the core. `mask`, if not null, is the sleep's signal mask: handlers that it allows may run meanwhile.
+template <typename Look>
+LookEnd LookUntil(Time until, const sigset_t* mask, Look look) {
+  const HandlerWatch handlers;
+  const SleepersMask meanwhile(mask);
+  CoreWatch core;
+  do {
+    for (int i = 0; i < CoreWatch::kLooksPerOffer; ++i) {
+      if (look()) return LookEnd::kFound;
+    }
+    const bool crowded = core.OfferedAndTaken();
+    if (handlers.Interrupts(/*restarts=*/false)) return LookEnd::kInterrupted;
+    if (crowded) return LookEnd::kCrowded;
+  } while (Now() < until);
+  return LookEnd::kInVain;
+}
 
 // Chooses one looking thread among several that wait for the same sockets; the others sleep. If a signal
 // handler jumps out of the look, the turn stays taken until its time is over.

@@ -20,6 +20,9 @@ constexpr short kAlways = POLLERR | POLLHUP | POLLNVAL;
 constexpr short kReadable = POLLIN | POLLRDNORM;
 constexpr short kReadSide = POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI;
 
+// A look at more descriptors than this takes as long as a sleep.
+constexpr size_t kMostLookedAt = 16;
+
 StreamSocket* Stream(const SocketRef& socket) { return static_cast<StreamSocket*>(socket.get()); }
 
 }  // namespace
@@ -33,7 +36,14 @@ int PollCall::Run(Time deadline, const sigset_t* mask) {
       if (outcome != DeviceLook::Outcome::kSleep) ready = Prepare();
       if (outcome == DeviceLook::Outcome::kInterrupted && ready == 0) return Fail(EINTR);
     }
-    slept_at_ = look_.any() ? Now() : Time{};
+    const LookEnd look = ready == 0 ? LookAtKernel(deadline, mask) : LookEnd::kInVain;
+    if (look == LookEnd::kInterrupted) return Fail(EINTR);
+    if (look == LookEnd::kFound) {
+      ready = Collect(/*slept=*/false);
+      if (ready > 0) return ready;
+      continue;
+    }
+    slept_at_ = any_looked_ ? Now() : Time{};
     timespec storage{};
     if (ready == 0 && Now() < deadline) Register();
     // Once registered, this thread wakes for a change; one between Prepare and Register did not wake it.
@@ -60,6 +70,23 @@ int PollCall::Run(Time deadline, const sigset_t* mask) {
     if (ready > 0) return ready;
     if (Now() >= deadline) return 0;
   }
+}
+
+LookEnd PollCall::LookAtKernel(Time deadline, const sigset_t* mask) {
+  const Time now = Now();
+  if (look_at_kernel_ == Duration::zero() || kernel_.size() > kMostLookedAt || now >= deadline)
+    return LookEnd::kInVain;
+  using LookResult = StreamSocket::LookResult;
+  const LookEnd end = LookUntil(std::min(deadline, now + look_at_kernel_), mask, [this] {
+    const timespec at_once{};
+    return AskKernel(&at_once, nullptr) > 0;
+  });
+  if (end == LookEnd::kInVain || end == LookEnd::kInterrupted) return end;
+  for (size_t k = 0; k < parts_.size(); ++k) {
+    if (!parts_[k].looked || (end == LookEnd::kFound && kernel_[k].revents == 0)) continue;
+    Stream(parts_[k].socket)->EndLook(end == LookEnd::kFound ? LookResult::kFound : LookResult::kCrowded);
+  }
+  return end;
 }
 
 int PollCall::AskKernel(const timespec* timeout, const sigset_t* mask) {
@@ -89,6 +116,8 @@ void PollCall::Clear() {
   watched_sets_.clear();
   plain_sleeps_.clear();
   look_.Clear();
+  look_at_kernel_ = Duration::zero();
+  any_looked_ = false;
   unwatched_ = false;
   shared_ = false;
 }
@@ -154,7 +183,14 @@ bool PollCall::AddConnection(size_t i, SocketRef socket, const StreamSocket::Rea
   kernel_.push_back({.fd = readiness.watch == 0 ? -1 : watched, .events = readiness.watch, .revents = 0});
   if (readiness.device)
     look_.Add(stream, readiness.look, {.events = static_cast<short>(asked.events | kAlways)});
-  parts_.push_back({.index = i, .socket = std::move(socket), .link = true, .device = readiness.device});
+  else
+    look_at_kernel_ = std::max(look_at_kernel_, readiness.look);
+  any_looked_ = any_looked_ || readiness.looked;
+  parts_.push_back({.index = i,
+                    .socket = std::move(socket),
+                    .link = true,
+                    .device = readiness.device,
+                    .looked = readiness.looked});
   return ready;
 }
 
@@ -190,7 +226,7 @@ void PollCall::AddPlain(size_t i) {
 
 int PollCall::Collect(bool slept) {
   int ready = 0;
-  woken_by_device_ = false;
+  woken_by_looked_ = false;
   const auto set = [&](size_t index, short events) {
     if (events == 0) return;
     if (fds_[index].revents == 0) ++ready;
@@ -200,7 +236,7 @@ int PollCall::Collect(bool slept) {
     Part& part = parts_[k];
     set(part.index, part.link ? CollectLink(part, kernel_[k].revents) : CollectPlain(part, kernel_[k]));
   }
-  if (slept && look_.any()) NoteSlept(Now() - slept_at_);
+  if (slept && any_looked_) NoteSlept(Now() - slept_at_);
   for (const size_t index : nested_ready_) set(index, static_cast<short>(fds_[index].events & kReadable));
   nested_ready_.clear();
   return ready;
@@ -227,15 +263,15 @@ short PollCall::CollectLink(Part& part, short revents) {
   if (readiness.state == StreamSocket::State::kPlain) return 0;  // the next round asks the kernel
   const short events = static_cast<short>(readiness.events & (fds_[part.index].events | kAlways));
   part.came = events != 0;
-  woken_by_device_ = woken_by_device_ || (part.device && part.came);
+  woken_by_looked_ = woken_by_looked_ || (part.looked && part.came);
   return events;
 }
 
 void PollCall::NoteSlept(Duration lasted) {
   using WokenBy = StreamSocket::WokenBy;
   for (Part& part : parts_) {
-    if (!part.device) continue;
-    const WokenBy by = part.came ? WokenBy::kThis : woken_by_device_ ? WokenBy::kAnother : WokenBy::kNeither;
+    if (!part.looked) continue;
+    const WokenBy by = part.came ? WokenBy::kThis : woken_by_looked_ ? WokenBy::kAnother : WokenBy::kNeither;
     static_cast<StreamSocket*>(part.socket.get())->NoteSlept(lasted, by);
   }
 }

@@ -76,7 +76,8 @@ class PollCall {
     size_t index;          // in the application's array
     SocketRef socket;      // of an SDP socket or listener
     bool link = false;     // the kernel's entry is an SDP link: its revents only mean "look"
-    bool device = false;   // the link belongs to a kernel RNIC
+    bool device = false;   // the link belongs to a kernel RNIC, or is memory
+    bool looked = false;   // how waits for it end decides how long later calls look
     bool came = false;     // something of it that the call waits for ended the sleep
     bool queue = false;    // the entry is a listener's SDP side: POLLIN there means POLLIN and POLLRDNORM
     bool request = false;  // the entry is the SDP listener itself: a peer connects
@@ -88,6 +89,8 @@ class PollCall {
     StreamSocket::State state;
   };
 
+  // Looks at the kernel's answer for a while, before a sleep, if links ask for it. kFound: kernel_ has it.
+  LookEnd LookAtKernel(Time deadline, const sigset_t* mask);
   int AskKernel(const timespec* timeout, const sigset_t* mask);
   int Sleep(const timespec* timeout, const sigset_t* mask);
   bool KernelKnowsMore();
@@ -120,11 +123,13 @@ class PollCall {
   absl::InlinedVector<WatchedSet, 2> watched_sets_;
   absl::InlinedVector<PlainSleep, 2> plain_sleeps_;  // for epoll descriptors without a set
   DeviceLook look_;
+  Duration look_at_kernel_{};  // how long; zero: not at all
+  bool any_looked_ = false;    // one of parts_ is
   Time slept_at_{};
   Waiter* waiter_ = nullptr;
   bool registered_ = false;
   bool hears_bell_ = false;       // the waiter's bell is in kernel_, before the waiter
-  bool woken_by_device_ = false;  // whether a kernel RNIC's socket ended the last sleep
+  bool woken_by_looked_ = false;  // whether one of those sockets ended the last sleep
   bool unwatched_ = false;
   bool shared_ = false;
 };

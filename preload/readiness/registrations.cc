@@ -133,6 +133,7 @@ Registrations::Sockets Registrations::Clear() {
   });
   devices_.clear();
   device_count_ = 0;
+  kernel_links_ = 0;
   warm_.clear();
   entries_.clear();
   orphans_.clear();
@@ -150,7 +151,10 @@ Registrations::Sockets Registrations::Orphans() const {
 }
 
 void Registrations::Disown() {
-  ForEach([](int, Entry& entry) { entry.registered = 0; });
+  ForEach([this](int, Entry& entry) {
+    entry.registered = 0;
+    CountKernelLink(entry);
+  });
   while (!devices_.empty()) ForgetDevice(At(devices_.back()));
 }
 
@@ -159,7 +163,7 @@ void Registrations::Disown() {
 void Registrations::Watch(int key, Entry& entry, int link_fd, short events,
                           std::shared_ptr<const verbs::Peek> peek) {
   if (peek != entry.peek) entry.SetPeek(std::move(peek));
-  if (entry.registered == events) return;
+  if (entry.registered == events) return CountKernelLink(entry);
   if (events == 0) {
     Unwatch(entry);
     return;
@@ -178,6 +182,14 @@ void Registrations::Watch(int key, Entry& entry, int link_fd, short events,
   NoteDevice(key, entry, link_fd);
   errno = saved;
   entry.registered = events;
+  CountKernelLink(entry);
+}
+
+void Registrations::CountKernelLink(Entry& entry) {
+  const bool at_kernel = entry.registered != 0 && entry.peek == nullptr && entry.device < 0;
+  if (at_kernel == entry.at_kernel) return;
+  entry.at_kernel = at_kernel;
+  kernel_links_.fetch_add(at_kernel ? 1 : -1, std::memory_order_relaxed);
 }
 
 void Registrations::Unwatch(Entry& entry) {
@@ -186,6 +198,7 @@ void Registrations::Unwatch(Entry& entry) {
   if (entry.warm) std::erase_if(warm_, [&](const WarmLink& link) { return link.entry == &entry; });
   entry.SetPeek(nullptr);
   ForgetDevice(entry);
+  CountKernelLink(entry);
   const int saved = errno;
   real.epoll_ctl(inner_, EPOLL_CTL_DEL, entry.link_fd, nullptr);
   if (const int twin = std::exchange(entry.twin, -1); twin >= 0) HiddenFds::Close(twin);

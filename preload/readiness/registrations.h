@@ -55,6 +55,7 @@ class Registrations {
     int link = -1;  // for a key below -1: a hidden duplicate, by which the inner epoll knows the link
     std::shared_ptr<const verbs::Peek> peek;  // of a local link
     bool warm = false;                        // `peek` is in warm_
+    bool at_kernel = false;                   // counted in kernel_links_
     void SetPeek(std::shared_ptr<const verbs::Peek> other) {
       peek = std::move(other);
       warm = false;
@@ -102,6 +103,8 @@ class Registrations {
   // A link has something to say whose registration the application has deleted. Stops watching it.
   void UnwatchDeleted(int key);
   [[nodiscard]] bool HasDevices() const { return device_count_.load(std::memory_order_relaxed) != 0; }
+  // Returns whether the inner epoll watches links of which only the kernel tells: TCP links.
+  [[nodiscard]] bool HasKernelLinks() const { return kernel_links_.load(std::memory_order_relaxed) != 0; }
   // Adds the armed registrations over kernel RNICs, unless there are too many to look at.
   void AddDevices(DeviceSpin* out);
 
@@ -138,6 +141,8 @@ class Registrations {
  private:
   Entry& At(int key);
   void NoteDevice(int key, Entry& entry, int link_fd);
+  // What the inner epoll watches for the entry may have changed.
+  void CountKernelLink(Entry& entry);
   void ForgetDevice(Entry& entry);
   // Calls `f(key, entry)` for every entry there ever was.
   template <typename F>
@@ -163,6 +168,7 @@ class Registrations {
   std::vector<WarmLink> warm_;
   std::vector<int> devices_;  // keys of entries in the inner epoll that are over a kernel RNIC
   std::atomic<size_t> device_count_{0};
+  std::atomic<int> kernel_links_{0};
   std::atomic<int> shared_count_{0};
   Time next_look_{};  // when to look at shared connections again
 };

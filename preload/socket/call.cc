@@ -101,11 +101,24 @@ StreamSocket::Call::Woke StreamSocket::Call::After(int error) {
   return error == 0 ? Woke::kLook : Woke::kOver;
 }
 
+bool StreamSocket::Call::MaySleepInLink() const {
+  const StreamSocket& s = *socket_;
+  return s.options_.receive_timeout() == Duration::zero() && s.shared_ == nullptr && !s.reads_by_poll_ &&
+         s.session_->may_sleep_in_read();
+}
+
 int StreamSocket::Call::SleepForData(verbs::SleeperMemory memory, Awaited awaited) {
   StreamSocket& s = *socket_;
-  if (s.options_.receive_timeout() == Duration::zero() && s.shared_ == nullptr && !s.reads_by_poll_ &&
-      s.session_->may_sleep_in_read())
-    return SleepInLink(memory);
+  if (MaySleepInLink()) {
+    if (!s.LooksBeforeSleep()) return SleepInLink(memory);
+    const Time began = Now();
+    const WaitMark mark = s.MarkWait(SinceSleep());
+    if (const auto outcome = s.LookBeforeSleep(lock_, kNever, awaited, mark, signals())) return *outcome;
+    if (!MaySleepInLink()) return 0;
+    const int error = SleepInLink(memory);
+    s.NoteWait(awaited, mark, Now() - began);
+    return error;
+  }
   const Time deadline = Deadline();
   const int error = s.WaitForChange(lock_, fd_, deadline, signals(), awaited, SinceSleep());
   // Over a local link another thread may have read, and the handler have run before this one slept again.

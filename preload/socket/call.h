@@ -66,6 +66,7 @@ class StreamSocket::Call {
   bool Regain(bool enough);
   // A call sleeps piece by piece. A handler that runs between two pieces interrupts it, too.
   const HandlerWatch& SinceSleep() { return since_sleep_ ? *since_sleep_ : since_sleep_.emplace(); }
+  [[nodiscard]] bool MaySleepInLink() const;
   int SleepInLink(verbs::SleeperMemory memory);
   void Leave();
 

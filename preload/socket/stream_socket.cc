@@ -206,8 +206,9 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     readiness.events = ReadyNow();
     readiness.watch = WatchEvents();
     readiness.link_fd = LinkOf(-1);
-    readiness.device = LooksBeforeSleep();
-    if (readiness.device) readiness.look = poll_budget_.Next();
+    readiness.looked = LooksBeforeSleep();
+    readiness.device = readiness.looked && queue_pair().pollable() != nullptr;
+    if (readiness.looked) readiness.look = poll_budget_.Next();
     readiness.read_ahead = readiness.shared && engine().readable_bytes() >= kReadAheadOfShared;
     const Board::Edges edges = board_.edges(engine());
     readiness.read_edge = edges.read;
@@ -268,7 +269,14 @@ void StreamSocket::Progress(bool polled) {
   OnlyLooks();
   if (state_ != State::kSdp || foreign()) return;
   // Else the set reports it where it is.
-  if (!polled || !board_.heard_by_one() || !ComesDirect()) Look();
+  if (!polled || !board_.heard_by_one() || !ComesDirect()) TakeFromLink();
+}
+
+// A TCP link stays ready for the rest: the core's own cache would lose more before the program takes it.
+void StreamSocket::TakeFromLink() {
+  if (queue_pair().pollable() != nullptr || board_.hears_doorbells()) return Look();
+  session_->ReadSome();
+  AfterProgress();
 }
 
 void StreamSocket::Look() {
@@ -302,7 +310,7 @@ void StreamSocket::LookForRefusal() {
     return;
   look_for_refusal_ = now + kLooksForRefusal;
   const int error = errno;  // of whoever only asks
-  LookForEnd();
+  queue_pair().device() != nullptr ? (void)LookAtLink() : TakeFromLink();
   errno = error;
 }
 

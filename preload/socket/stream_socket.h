@@ -102,7 +102,8 @@ class StreamSocket final : public Socket {
     short watch = 0;      // what to watch the descriptor for meanwhile; 0: nothing
     int link_fd = -1;     // to be watched in place of the descriptor; -1: the descriptor itself
     bool device = false;  // link_fd is an RNIC's with a completion queue: before a sleep see LookAtQueue()
-    Duration look{};      // for so long; zero: not at all
+    bool looked = false;  // NoteSlept() is to be told of sleeps, EndLook() of looks
+    Duration look{};      // how long to look before a sleep; zero: not at all
     bool shared = false;  // other processes hold the connection, too, and nobody tells what they do to it:
                           // look again soon
     bool left_in_link = false;  // readable by a message that the next receive takes off the link
@@ -259,6 +260,8 @@ class StreamSocket final : public Socket {
   void PublishTraffic();
   // Takes what has come, if the connection is this process's to read.
   void Look();
+  // Like Look(), but leaves some of it to the next look where the kernel goes on to tell of it.
+  void TakeFromLink();
   // The same, until nothing more has come: a reset stands behind the bytes that were ahead of it, and TCP
   // knows of it before those are read.
   void LookToTheEnd();
@@ -353,6 +356,11 @@ class StreamSocket final : public Socket {
     uint64_t wakes;
     ReadSide read_side;
   };
+  [[nodiscard]] WaitMark MarkWait(const HandlerWatch& handlers) const {
+    return {.handlers = handlers, .wakes = board_.wakes(), .read_side = read_side()};
+  }
+  // The wait has slept, after a look.
+  void NoteWait(Awaited awaited, const WaitMark& mark, Duration lasted);
   // Behind progress: something that this wait is for.
   [[nodiscard]] bool CameFor(Awaited awaited, const WaitMark& mark) const {
     return awaited == Awaited::kAll || board_.wakes() != mark.wakes || session_->link_ended() ||
@@ -699,7 +707,7 @@ class StreamSocket final : public Socket {
   bool trimming_ = false;  // the background looks whether the send buffer is used
 
   Board board_;
-  PollBudget poll_budget_{config().cq_poll};
+  PollBudget poll_budget_{config().poll};
   uint32_t seen_move_steps_ = 0;
   Corked corked_;
 

@@ -32,8 +32,8 @@ bool StreamSocket::LookAtLink(bool takes, Session::PollFor wanted) {
 }
 
 bool StreamSocket::LooksBeforeSleep() const {
-  return state_ == State::kSdp && queue_pair().pollable() != nullptr && !session_->link_ended() &&
-         !foreign() && !Confined();
+  if (state_ != State::kSdp || session_->link_ended() || foreign() || Confined()) return false;
+  return queue_pair().pollable() != nullptr || (!session_->being_read() && queue_pair().unsent_bytes() == 0);
 }
 
 // The core is offered to others after every few looks. That a thread took it is a sign that it is needed: no
@@ -48,7 +48,7 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
     Time offered = now;
     const Time until = std::min(deadline, now + budget);
     CoreWatch core;
-    const bool cheap = queue_pair().pollable()->always_told();
+    const bool cheap = OnLocalLink();
     const int looks_in_a_row = cheap ? kCheapLooksInARow : CoreWatch::kLooksPerOffer;
     bool crowded = false;
     do {
@@ -58,7 +58,7 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
           poll_budget_.NoteFound();
           return 0;
         }
-        if (!session_->PollAvailable()) continue;
+        if (!session_->PollAvailable() && !session_->link_ended()) continue;
         AfterProgress(/*publish=*/!AwaitsData(awaited) || engine().readable_bytes() == 0);
         if (state_ != State::kSdp || session_ == nullptr) return 0;
         any = true;
@@ -93,11 +93,18 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
 
 // Asks to be woken, where that is not so already, and takes what came before that.
 bool StreamSocket::TakeBeforeSleep(Awaited awaited) {
+  if (queue_pair().pollable() == nullptr) return false;  // the kernel tells of all that comes
   const bool any = awaited == Awaited::kSolicited && AwaitsSolicitedAlone()
                        ? session_->ReadForSolicited()
                        : !session_->MaySleep() && session_->ReadAvailable();
   AfterProgress();
   return any || session_->link_ended();
+}
+
+void StreamSocket::NoteWait(Awaited awaited, const WaitMark& mark, Duration lasted) {
+  if (state_ != State::kSdp || session_ == nullptr || foreign()) return;
+  ++session_->waits().slept;
+  CameFor(awaited, mark) || ComesFor(awaited) ? poll_budget_.NoteSlept(lasted) : poll_budget_.NoteElsewhere();
 }
 
 StreamSocket::QueueLook StreamSocket::LookAtQueue(const Wanted& wanted) {

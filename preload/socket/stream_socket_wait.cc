@@ -119,8 +119,7 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
                                 const HandlerWatch& handlers) {
   const bool looks = LooksBeforeSleep();
   const Time began = looks ? Now() : Time{};
-  const WaitMark mark{
-      .handlers = handlers, .wakes = board_.wakes(), .read_side = looks ? read_side() : ReadSide{}};
+  const WaitMark mark = MarkWait(handlers);
   if (looks) {
     if (const std::optional<int> outcome = LookBeforeSleep(lock, deadline, awaited, mark, signals))
       return *outcome;
@@ -142,18 +141,14 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
   if (link.revents != 0) {
     if (link.revents == POLLOUT) {  // room alone: nothing is there to be read
       session_->Pump();
+      AfterProgress();
     } else {
-      session_->ReadAvailable();
+      TakeFromLink();
     }
-    AfterProgress();
   } else if (session_->moving()) {
     Look();  // at its deadline
   }
-  if (looks && session_ != nullptr) {
-    ++session_->waits().slept;
-    CameFor(awaited, mark) || ComesFor(awaited) ? poll_budget_.NoteSlept(lasted)
-                                                : poll_budget_.NoteElsewhere();
-  }
+  if (looks) NoteWait(awaited, mark, lasted);
   return error;
 }
 

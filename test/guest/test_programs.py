@@ -342,53 +342,10 @@ except OSError as e:
                 self.assertIn("connect to 192.0.2.1:9: TCP, because pm-unreachable", self.world.sdp_log())
 
     def test_waits_for_several_sockets_look_at_the_completion_queue_first(self):
-        program = """
-import select, socket, sys
-idle, keep = socket.socketpair()
-def poll(s):
-    p = select.poll()
-    p.register(s, select.POLLIN); p.register(idle, select.POLLIN)
-    return lambda: p.poll(60000)
-def select_(s):
-    return lambda: select.select([s, idle], [], [], 60)[0]
-def epoll(s):
-    p = select.epoll()
-    p.register(s, select.EPOLLIN); p.register(idle, select.EPOLLIN)
-    return lambda: p.poll(60)
-talks = []
-for way in poll, select_, epoll:
-    s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
-    s.setblocking(False)
-    talks.append((s, way(s)))
-while True:
-    for s, wait in talks:
-        s.send(b"x")
-        assert wait()
-        assert s.recv(9) == b"x"
-"""
         self.server(sys.executable, harness.PEER, "echo-server", self.port, ADDRESS)
-        for microseconds, wanted in (10000, "polled"), (0, "slept"):
-            with self.subTest(microseconds=microseconds):
-                client = self.world.start(
-                    [sys.executable, "-c", program, ADDRESS, self.port],
-                    environment={**OVER_KERNEL_RNIC, "SDP_CQ_POLL_US": microseconds},
-                )
-
-                def waits():
-                    return [
-                        c["waits"]
-                        for p in self.world.sdpstat()["processes"]
-                        if p["pid"] == client.pid
-                        for c in p["connections"]
-                    ]
-
-                def all_have(found):
-                    return len(found) == 3 and all(w[wanted] > 3 for w in found)
-
-                harness.wait_until(lambda: all_have(waits()), f"waits that {wanted}", 60)
-                if microseconds == 0:
-                    self.assertEqual([w["polled"] for w in waits()], [0, 0, 0])
-                client.kill()
+        harness.check_that_waits_look_first(
+            self, ADDRESS, self.port, ["recv", "poll", "select", "epoll"], OVER_KERNEL_RNIC
+        )
         self.assert_no_tcp()
 
     def test_a_child_gets_an_error_and_the_parent_goes_on(self):

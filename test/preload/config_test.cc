@@ -53,7 +53,7 @@ TEST_CASE("Every variable has its effect") {
                               {"SDP_PRIVATE_BUFFER_SIZE", "1048576"},
                               {"SDP_PRIVATE_BUFFER_LIMIT", "128"},
                               {"SDP_SEND_BUFFER", "0"},
-                              {"SDP_CQ_POLL_US", "20"},
+                              {"SDP_POLL_US", "20"},
                               {"SDP_IO_URING", "allow"},
                               {"SDP_STATS_DIR", "/tmp/z"}},
                              &problems);
@@ -83,7 +83,7 @@ TEST_CASE("Every variable has its effect") {
   CHECK(config.receive_buffer_size == 1 << 20);
   CHECK(config.receive_buffer_limit == 128);
   CHECK(config.send_buffer == 0);
-  CHECK(config.cq_poll == std::chrono::microseconds(20));
+  CHECK(config.poll == std::chrono::microseconds(20));
   CHECK(config.link == LinkChoice::kLocal);
   CHECK(config.stats_dir == "/tmp/z");
 }
@@ -109,6 +109,7 @@ TEST_CASE("A value that cannot be used is reported and ignored") {
                                                 {"SDP_PRIVATE_BUFFER_LIMIT", "1048577"},
                                                 {"SDP_SEND_BUFFER", "99999999999999999999"},
                                                 {"SDP_BCOPY_THRESHOLD", "512K"},
+                                                {"SDP_POLL_US", "10001"},
                                                 {"SDP_CQ_POLL_US", "10001"}}));
   std::vector<std::string> problems;
   const Config config = Read({{name, value}}, &problems);
@@ -126,9 +127,9 @@ TEST_CASE("A value that cannot be used is reported and ignored") {
   CHECK(config.receive_buffer_limit == defaults.receive_buffer_limit);
   CHECK(config.bcopy_threshold == defaults.bcopy_threshold);
   CHECK(config.send_buffer == defaults.send_buffer);
-  CHECK(config.cq_poll == defaults.cq_poll);
+  CHECK(config.poll == defaults.poll);
   CHECK(config.link == defaults.link);
-  CHECK_FALSE(defaults.cq_poll);
+  CHECK_FALSE(defaults.poll);
 }
 
 TEST_CASE("A variable that looks like ours and is not is reported") {

@@ -177,3 +177,61 @@ def main():
     if not result.wasSuccessful():
         sys.exit(1)
     sys.exit(SKIPPED if result.testsRun == len(result.skipped) else 0)
+
+
+# Talks to an echo server over one connection for each way of waiting that its arguments name.
+WAITING_CLIENT = """
+import select, socket, sys
+idle, keep = socket.socketpair()
+def recv(s):
+    s.setblocking(True)
+    return lambda: True
+def poll(s):
+    p = select.poll()
+    p.register(s, select.POLLIN); p.register(idle, select.POLLIN)
+    return lambda: p.poll(60000)
+def select_(s):
+    return lambda: select.select([s, idle], [], [], 60)[0]
+def epoll(s):
+    p = select.epoll()
+    p.register(s, select.EPOLLIN); p.register(idle, select.EPOLLIN)
+    return lambda: p.poll(60)
+ways = {"recv": recv, "poll": poll, "select": select_, "epoll": epoll}
+talks = []
+for name in sys.argv[3:]:
+    s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+    s.setblocking(False)
+    talks.append((s, ways[name](s)))
+while True:
+    for s, wait in talks:
+        s.send(b"x")
+        assert wait()
+        assert s.recv(9) == b"x"
+"""
+
+
+def check_that_waits_look_first(test, address, port, ways, environment):
+    """Over the echo server there each of the WAITING_CLIENT's waits looks before it sleeps, as the statistics
+    count it; with SDP_POLL_US=0 none does."""
+    for microseconds, wanted in (10000, "polled"), (0, "slept"):
+        with test.subTest(microseconds=microseconds):
+            client = test.world.start(
+                [sys.executable, "-c", WAITING_CLIENT, address, port, *ways],
+                environment={**environment, "SDP_POLL_US": microseconds},
+            )
+
+            def waits():
+                return [
+                    c["waits"]
+                    for p in test.world.sdpstat()["processes"]
+                    if p["pid"] == client.pid
+                    for c in p["connections"]
+                ]
+
+            def all_have(found):
+                return len(found) == len(ways) and all(w[wanted] > 3 for w in found)
+
+            wait_until(lambda: all_have(waits()), f"waits that {wanted}", 60)
+            if microseconds == 0:
+                test.assertEqual([w["polled"] for w in waits()], [0] * len(ways))
+            client.kill()

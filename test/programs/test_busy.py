@@ -8,6 +8,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import unittest
 
 import harness
@@ -19,6 +20,17 @@ URGENT = ["chrt", "--rr", "1"]
 # A program that begins with this stops itself before it becomes what it is to be.
 STOPPED = ["sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]
 LOCAL = {"SDP_LINK": "local", "SDP_MODE": "sdp", "SDP_LOG": "error"}
+
+
+class Looks(harness.ProgramTest):
+    def test_waits_for_a_tcp_link_look_before_they_sleep(self):
+        port = harness.free_port()
+        self.world.start([sys.executable, harness.PEER, "echo-server", port])
+        self.world.wait_for_listener(port)
+        environment = {"SDP_LINK": "tcp", "SDP_MODE": "sdp", "SDP_LOG": "error"}
+        harness.check_that_waits_look_first(
+            self, "127.0.0.1", port, ["recv", "poll", "select"], environment
+        )
 
 
 class Busy(harness.ProgramTest):

@@ -59,9 +59,9 @@ constexpr Knob kKnobs[] = {
     {"send-buffer", "bytes taken from the program at most while credit is missing (262144)"},
     {"bcopy-threshold",
      "larger blocking writes and reads may go by Zcopy, in bytes (if not set, the fastest way is measured)"},
-    {"cq-poll-us",
-     "how long to look at a kernel RNIC's completion queue before a sleep, at most, in microseconds "
-     "(about what a sleep costs, 50 to 500)"},
+    {"poll-us",
+     "how long a call looks at its links before it sleeps, at most, in microseconds; 0: never (about what a "
+     "sleep costs, 50 to 500)"},
     {"link", "links of the embedded RNIC: auto (shared memory within the host), local, tcp"},
     {"io-uring", "may a program that may have SDP sockets use io_uring: deny, allow"},
     {"force", "chosen, or for measurements: bcopy, read, write, transaction"},
