@@ -5,6 +5,7 @@
 #include "preload/guard.h"
 #include "preload/log.h"
 #include "preload/socket/address.h"
+#include "preload/socket/asked_port.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
 #include "preload/socket/unbounded_poll.h"
@@ -16,19 +17,24 @@ constexpr timespec kPatienceForAnswer{.tv_sec = 0, .tv_nsec = 500'000};
 
 }  // namespace
 
-AcceptHandshake::AcceptHandshake(int fd, const Address& peer, const ConnectionTuning& tuning, Time now)
-    : fd_(fd), peer_(peer), tuning_(tuning), connector_(iwarp::Listen(fd, SoftOptions(), now)) {}
+AcceptHandshake::AcceptHandshake(int fd, const Address& peer, uint16_t service,
+                                 const ConnectionTuning& tuning, Time now)
+    : fd_(fd),
+      peer_(peer),
+      service_(service),
+      tuning_(tuning),
+      connector_(iwarp::Listen(fd, SoftOptions(), now)) {}
 
 AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
   verbs::ConnectState state = connector_->Step(now);
   if (state == verbs::ConnectState::kRequested && !accepted_) {
+    const std::optional<uint16_t> asked = AskedPort(connector_->peer_private_data());
+    if (asked && service_ != 0 && *asked != service_)
+      return Reject("it asks for port " + std::to_string(*asked), now);
     const engine::Options options = EngineOptions(rnic_, tuning_);
     engine_ = std::make_unique<engine::Engine>(engine::Role::kAccepting, options);
-    if (const auto hello = engine_->HandleHello(connector_->peer_private_data()); !hello) {
-      connector_->Reject({});
-      connector_->Step(now);
-      return Fail(std::string("its Hello is not acceptable: ") + engine::ToString(hello.error()));
-    }
+    if (const auto hello = engine_->HandleHello(connector_->peer_private_data()); !hello)
+      return Reject(std::string("its Hello is not acceptable: ") + engine::ToString(hello.error()), now);
     accepted_ = true;
     send_first_ = connector_->may_send_first();
     if (send_first_) {
@@ -82,6 +88,12 @@ Background::Wait AcceptHandshake::wait() const {
 void AcceptHandshake::Disown() {
   if (connector_ != nullptr && connector_->event_fd() != fd_) (void)connector_.release();
   if (session_ != nullptr && !session_->portable()) (void)session_.release();
+}
+
+AcceptHandshake::Outcome AcceptHandshake::Reject(const std::string& why, Time now) {
+  connector_->Reject({});
+  connector_->Step(now);
+  return Fail(why);
 }
 
 AcceptHandshake::Outcome AcceptHandshake::Fail(const std::string& why) {

@@ -20,7 +20,9 @@ class AcceptHandshake {
  public:
   enum class Outcome : uint8_t { kPending, kEstablished, kFailed };
 
-  AcceptHandshake(int fd, const Address& peer, const ConnectionTuning& tuning, Time now);
+  // `service`: the listener's conventional port; 0 if it is not known. A peer that asks for another one is
+  // rejected.
+  AcceptHandshake(int fd, const Address& peer, uint16_t service, const ConnectionTuning& tuning, Time now);
   // For a request that a kernel RNIC has brought. `fd` will be the application's descriptor for the
   // connection.
   AcceptHandshake(int fd, const ConnectionTuning& tuning, std::unique_ptr<verbs::Connector> connector)
@@ -41,10 +43,13 @@ class AcceptHandshake {
   void Disown();
 
  private:
+  // Says no to the peer's request.
+  Outcome Reject(const std::string& why, Time now);
   Outcome Fail(const std::string& why);
 
   int fd_;
   Address peer_;
+  uint16_t service_ = 0;
   ConnectionTuning tuning_;
   RnicKind rnic_ = RnicKind::kEmbedded;
   std::unique_ptr<engine::Engine> engine_;

@@ -60,8 +60,8 @@ struct Background::State {
   Mutex at_work;                      // held by the helper except while it sleeps; before every other lock
   std::atomic<int> forks_waiting{0};  // threads that want at_work; the helper lets them have it
   Mutex mutex;
-  TaskList added{kGrace};  // by Add; the helper takes them over
-  TaskList items{kGrace};  // the helper's; its size changes only under the lock
+  TaskList added;  // by Add; the helper takes them over
+  TaskList items;  // the helper's; its size changes only under the lock
   std::atomic<int> wake_fd{-1};
   std::atomic<uint32_t> polls{0};  // odd from the helper's look-up of the numbers until its poll has returned
   std::atomic<bool> renumbered{false};  // files that tasks wait for may have other numbers now
@@ -129,7 +129,7 @@ void Background::RunTasks(const std::vector<pollfd>& fds) {
   std::vector<Socket*> done;
   {
     std::lock_guard lock(s.mutex);
-    done = s.items.TakeDone(now);
+    done = s.items.TakeDone();
   }
   for (Socket* const owner : done) owner->Unref();
 }
@@ -175,7 +175,7 @@ void* Background::Main(void*) {
 
 Time Background::RunUndone() {
   State& s = state();
-  TaskList items(kGrace);
+  TaskList items;
   {
     std::lock_guard lock(s.mutex);
     if (s.running || EnsureThread(Now())) return kNever;
@@ -191,7 +191,7 @@ Time Background::RunUndone() {
   Time again = kNever;
   {
     std::lock_guard lock(s.mutex);
-    done = items.TakeDone(now);
+    done = items.TakeDone();
     s.added.Append(&items);
     again = s.added.NextLook(now, kInlineLook);
     if (!s.added.AnyOwned()) threadless_ = false;
@@ -248,12 +248,12 @@ bool Background::Add(Task* task, Duration grace) {
   const Time due = now + grace;
   EnsureThread(now);
   if (task->queued_in_ == s.generation) {
-    task->added_again_ = true;
+    task->again_ = std::min(task->again_, due);
   } else {
     if (!s.running && Confined()) return false;
     s.added.Add(task, due);
     task->queued_in_ = s.generation;
-    task->added_again_ = false;
+    task->again_ = kNever;
     if (Socket* const owner = task->owner()) owner->Ref();
   }
   if (!s.running) {

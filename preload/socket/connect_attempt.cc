@@ -15,6 +15,7 @@
 #include "preload/log.h"
 #include "preload/native_family.h"
 #include "preload/real_calls.h"
+#include "preload/socket/asked_port.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
 #include "preload/socket/sdp_port.h"
@@ -35,6 +36,9 @@ constexpr int kMostLost = 4;
 // So long an unanswered MPA Request counts as silence, if the program gives up. A firewall may answer for the
 // SDP port, and let nothing through.
 constexpr Duration kSilence = std::chrono::seconds(1);
+
+// Between two looks for the port mapper's answer during a handshake.
+constexpr Duration kBetweenLooks = std::chrono::milliseconds(5);
 
 FallbackReason ReasonOf(pm::QueryState state) {
   switch (state) {
@@ -159,7 +163,9 @@ Background::Wait ConnectAttempt::wait() const {
           connector_ != nullptr ? connector_->interest() : session_->queue_pair().interest();
       return {.fd = connector_ != nullptr ? connector_->event_fd() : session_->LinkOf(fd_),
               .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)),
-              .deadline = connector_ != nullptr ? std::min(connector_->deadline(), deadline_) : deadline_};
+              .deadline = connector_ == nullptr ? deadline_
+                          : lookup_ != nullptr  ? Now() + kBetweenLooks
+                                                : std::min({connector_->deadline(), deadline_, doubt_at_})};
     }
   }
   return {.deadline = Time::min()};
@@ -266,12 +272,7 @@ Outcome ConnectAttempt::ConnectLink(Time now) {
 Outcome ConnectAttempt::HandleLink(int error, Time now) {
   if (error != 0) {
     Unconnect(fd_);
-    if (from_cache_ && error == ECONNREFUSED) {
-      // The listener of a remembered address is gone; it may have come back on another port.
-      ForgetTarget(target_endpoint_);
-      phase_ = Phase::kStart;
-      return Step(now);
-    }
+    if (from_cache_ && error == ECONNREFUSED) return AskAnew(now);
     // SDP 7.5.1: a reset counts as a PMDeny.
     if (!IsOfThisHost(error)) RememberReset(target_endpoint_, now);
     return GiveUp(error == ETIMEDOUT ? FallbackReason::kSdpSilent : FallbackReason::kSdpRefused,
@@ -281,7 +282,10 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
   const engine::Options options = EngineOptions(RnicKind::kEmbedded, kept_.tuning());
   engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
   const auto hello = engine_->Hello();
-  connector_ = iwarp::Connect(fd_, hello, QpOptions(options), SoftOptions(), now);
+  const auto asking = from_cache_ ? WithAskedPort(hello, target_endpoint_.port)
+                                  : std::vector<std::byte>(hello.begin(), hello.end());
+  connector_ = iwarp::Connect(fd_, asking, QpOptions(options), SoftOptions(), now);
+  doubt_at_ = from_cache_ ? now + kSilence : kNever;
   if (budget_ != Duration::max()) requested_ = now;
   phase_ = Phase::kHandshake;
   return StepHandshake(now);
@@ -292,15 +296,12 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
     const verbs::ConnectState connected = connector_->Step(now);
     const bool over =
         connected == verbs::ConnectState::kRejected || connected == verbs::ConnectState::kFailed;
-    if (over && kernel_rnic_ && from_cache_ && connector_->cause().os_error == ECONNREFUSED) {
-      // As over the embedded RNIC: the listener may have come back on another port.
-      ForgetTarget(target_endpoint_);
-      kernel_rnic_ = kernel_rnic_tried_ = false;
-      connector_.reset();
-      engine_.reset();
-      phase_ = Phase::kStart;
-      return Step(now);
-    }
+    // No listener, another one than was meant, or a program that does not know MPA.
+    const bool gone = over && (kernel_rnic_ ? connector_->cause().os_error == ECONNREFUSED
+                                            : connected == verbs::ConnectState::kRejected ||
+                                                  connector_->cause().end != verbs::LinkEnd::kFailed);
+    const bool silent = !over && connected != verbs::ConnectState::kEstablished;
+    if (from_cache_ && (gone || (silent && IsOutdated(now)))) return AskAnew(now);
     if (over && kernel_rnic_ && config().rnic == RnicChoice::kAuto) {
       SDP_LOG(kInfo, "connect to %s: the embedded RNIC, because the kernel's failed (%s)",
               target_endpoint_.ToString().c_str(), connector_->cause().text.c_str());
@@ -358,6 +359,35 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
     return GiveUp(FallbackReason::kHelloFailed, engine::ToString(session_->engine().abort_reason()));
   }
   return Outcome::kSdp;
+}
+
+// The listener may be as it was, and slow: it would have accepted a connection that is given up.
+bool ConnectAttempt::IsOutdated(Time now) {
+  if (now >= doubt_at_ && lookup_ == nullptr) {
+    doubt_at_ = kNever;
+    lookup_ = PmLookup::Start(fd_, domain_, target_endpoint_, scope_id_, now);
+  }
+  if (lookup_ == nullptr) return false;
+  const pm::QueryState state = lookup_->Step(now);
+  if (state == pm::QueryState::kAsking) return false;
+  const bool moved = state == pm::QueryState::kAccepted && lookup_->sdp_address() != ToEndpoint(sdp_address_);
+  lookup_.reset();
+  return moved || state == pm::QueryState::kDenied;
+}
+
+Outcome ConnectAttempt::AskAnew(Time now) {
+  ForgetTarget(target_endpoint_);
+  lookup_.reset();
+  if (kernel_rnic_) {
+    kernel_rnic_ = kernel_rnic_tried_ = false;
+  } else {
+    Unconnect(fd_);
+  }
+  requested_ = kNever;
+  connector_.reset();
+  engine_.reset();
+  phase_ = Phase::kStart;
+  return Step(now);
 }
 
 bool ConnectAttempt::MayTryAgain() { return !kernel_rnic_ && lost_++ < kMostLost; }

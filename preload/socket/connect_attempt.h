@@ -114,6 +114,11 @@ class ConnectAttempt {
   Outcome BeginRace(Time now);
   Outcome StepRace(Time now);
   Outcome StepHandshake(Time now);
+  // What a remembered answer names is gone, or was never meant: asks the port mapper.
+  Outcome AskAnew(Time now);
+  // The handshake by a remembered answer gets no answer for kSilence: asks the port mapper meanwhile. Returns
+  // true once the port mapper says something else.
+  bool IsOutdated(Time now);
   bool MayTryAgain();
   Outcome TryAgain(Time now);
   Outcome FinishConventional(int error);
@@ -142,6 +147,7 @@ class ConnectAttempt {
   std::unique_ptr<verbs::Connector> connector_;
   std::unique_ptr<Session> session_;
   Time deadline_ = kNever;
+  Time doubt_at_ = kNever;   // kHandshake: when to ask whether the answer from the cache still holds
   Time requested_ = kNever;  // the MPA Request's time, if its silence counts
   int error_ = 0;
   stats::FallbackReason reason_ = stats::FallbackReason::kOther;

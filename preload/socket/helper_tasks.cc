@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace sdp::preload {
 namespace {
@@ -17,7 +18,7 @@ void TaskList::Append(TaskList* others) {
 }
 
 TaskList TaskList::TakeOwned() {
-  TaskList owned(grace_);
+  TaskList owned;
   const auto first = std::stable_partition(items_.begin(), items_.end(),
                                            [](const Item& item) { return item.task->owner() == nullptr; });
   owned.items_.assign(first, items_.end());
@@ -31,7 +32,8 @@ bool TaskList::AnyOwned() const {
 }
 
 bool TaskList::AnyAddedAgain() const {
-  return std::any_of(items_.begin(), items_.end(), [](const Item& item) { return item.task->added_again_; });
+  return std::any_of(items_.begin(), items_.end(),
+                     [](const Item& item) { return item.task->again_ != kNever; });
 }
 
 void TaskList::AppendOwners(std::vector<SocketRef>* out) const {
@@ -85,16 +87,15 @@ void TaskList::RunReady(const std::vector<pollfd>& fds, Time now) {
   }
 }
 
-std::vector<Socket*> TaskList::TakeDone(Time now) {
+std::vector<Socket*> TaskList::TakeDone() {
   std::vector<Socket*> done;  // owners: a task may be destroyed as soon as it is not held
   const auto over =
       std::count_if(items_.begin(), items_.end(), [](const Item& item) { return item.wait.done; });
   done.reserve(static_cast<size_t>(over));
   std::erase_if(items_, [&](Item& item) {
-    if (item.task->added_again_) {  // the task may have seen an old state: run it once more, after the grace
-      item.task->added_again_ = false;
+    if (item.task->again_ != kNever) {  // the task may have seen an old state: run it once more
       item.wait.done = false;
-      item.wait.deadline = std::min(item.wait.deadline, now + grace_);
+      item.wait.deadline = std::min(item.wait.deadline, std::exchange(item.task->again_, kNever));
     }
     if (!item.wait.done) return false;
     item.task->queued_in_ = 0;

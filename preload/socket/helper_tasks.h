@@ -34,15 +34,12 @@ class HelperTask {
  private:
   friend class Background;
   friend class TaskList;
-  uint32_t queued_in_ = 0;    // the process generation whose helper has it; 0: none. Guarded by Background.
-  bool added_again_ = false;  // while the helper had it; guarded by Background
+  uint32_t queued_in_ = 0;  // the process generation whose helper has it; 0: none. Guarded by Background.
+  Time again_ = kNever;     // added again while the helper had it: due then. Guarded by Background
 };
 
 class TaskList {
  public:
-  // `grace`: how long a task that was added again rests before it runs once more.
-  explicit TaskList(Duration grace) : grace_(grace) {}
-
   void Add(HelperTask* task, Time due) { items_.push_back({.task = task, .wait = {.deadline = due}}); }
   // Moves all of `others` to the end of this list.
   void Append(TaskList* others);
@@ -67,7 +64,7 @@ class TaskList {
   void MakeAllDue(Time now);
   // Takes out the tasks that are done; returns their owners, with references that are the caller's from here
   // on. The lock is held. Throws std::bad_alloc with the list as it was.
-  std::vector<Socket*> TakeDone(Time now);
+  std::vector<Socket*> TakeDone();
 
  private:
   struct Item {
@@ -75,7 +72,6 @@ class TaskList {
     HelperWait wait;
   };
 
-  Duration grace_;
   std::vector<Item> items_;
 };
 

@@ -143,6 +143,7 @@ std::unique_ptr<Listener> Listener::Open(Socket* owner, int fd, int domain, int 
     SDP_LOG(kError, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
     return nullptr;
   }
+  listener->service_ = Port(conventional);
   listener->backlog_ = RoomOf(backlog);
   listener->sdp_address_ = LocalAddress(listener->sdp_fd());
   // A kernel RNIC's first: whoever asks from here on is sent to it.
@@ -294,7 +295,7 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd, Address* peer) {
     if (accepted < 0) return nullptr;
     Taken taken(accepted);
     const Time now = Now();
-    AcceptHandshake handshake(accepted, *peer, tuning_, now);
+    AcceptHandshake handshake(accepted, *peer, service_, tuning_, now);
     // No more than one wait in a call, and none behind one in vain.
     const bool waits = attempts == 0 && !full() && now >= next_wait_;
     const auto outcome = waits ? handshake.StepInCall(now) : handshake.Step(now);
@@ -385,6 +386,8 @@ void Listener::AnswerConnectTo(const Address& sdp_address) {
     if (Port(listener->sdp_address_) != Port(sdp_address)) continue;
     {
       std::lock_guard lock(listener->mutex_);
+      // Another process accepts from it, and is to have the connections in the order in which they are made.
+      if (!listener->first_hand()) continue;
       listener->watch_.at_once = true;
     }
     Background::Add(&listener->watch_, Duration::zero());
@@ -445,7 +448,7 @@ bool Listener::AcceptAhead(bool shake_hands) {
     Taken taken(hidden, /*is_hidden=*/true);
     any = true;
     const Time now = Now();
-    AcceptHandshake handshake(hidden, peer, tuning_, now);
+    AcceptHandshake handshake(hidden, peer, service_, tuning_, now);
     const auto outcome = shake_hands ? handshake.Step(now) : AcceptHandshake::Outcome::kPending;
     if (outcome == AcceptHandshake::Outcome::kEstablished) {
       PushReady({.fd = std::exchange(taken.fd, -1),

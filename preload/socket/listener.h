@@ -274,6 +274,7 @@ class Listener final : private KernelListenerOwner {
   std::atomic<int> signal_fd_{-1};  // of the conventional listener's open file, which knows the owner
   int signal_number_ = -1;          // the application's
   Address sdp_address_;
+  uint16_t service_ = 0;  // the conventional port; 0: another program's listener, inherited
   Watch watch_;
   Renewal renewal_;
   Tending tending_;

@@ -16,7 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kGrace = 2ms;
 constexpr Time kStart{1h};
 
 // Returns what it is told to, and notes when it ran.
@@ -48,19 +47,19 @@ std::string Stat(const std::string& name, char state, int threads, int status) {
 }  // namespace
 
 TEST_CASE("TaskList: a task runs at its deadline, not before") {
-  TaskList list(kGrace);
+  TaskList list;
   Scripted task;
   list.Add(&task, kStart);
   list.RunReady({}, kStart - 1ns);
   CHECK(task.runs.empty());
   list.RunReady({}, kStart);
   CHECK(task.runs == std::vector<Time>{kStart});
-  CHECK(list.TakeDone(kStart).empty());  // the library's own: no owner's reference to give back
+  CHECK(list.TakeDone().empty());  // the library's own: no owner's reference to give back
   CHECK(list.empty());
 }
 
 TEST_CASE("TaskList: a task runs when its descriptor is ready, and poll's answers fit to the right tasks") {
-  TaskList list(kGrace);
+  TaskList list;
   Scripted sleeping;
   Scripted polling;
   sleeping.next = {.deadline = kStart + 1h};
@@ -83,18 +82,18 @@ TEST_CASE("TaskList: a task runs when its descriptor is ready, and poll's answer
 }
 
 TEST_CASE("TaskList: a task that has found no memory runs again soon") {
-  TaskList list(kGrace);
+  TaskList list;
   Scripted task;
   task.out_of_memory = true;
   list.Add(&task, kStart);
   list.RunReady({}, kStart);
-  CHECK(list.TakeDone(kStart).empty());
+  CHECK(list.TakeDone().empty());
   std::vector<pollfd> fds;
   CHECK(list.AppendPolled(&fds) == kStart + 50ms);
 }
 
 TEST_CASE("TaskList: what sockets own is taken out and moved back, and its owners are given back when done") {
-  TaskList list(kGrace);
+  TaskList list;
   const SocketRef socket = NewSocket();
   Scripted own;
   Scripted owned(socket.get());
@@ -124,7 +123,7 @@ TEST_CASE("TaskList: what sockets own is taken out and moved back, and its owner
   taken.RunReady(fds, kStart + 2s);
   list.Append(&taken);
   CHECK(taken.empty());
-  CHECK(list.TakeDone(kStart + 2s) == std::vector<Socket*>{socket.get()});
+  CHECK(list.TakeDone() == std::vector<Socket*>{socket.get()});
   CHECK_FALSE(list.AnyOwned());
 }
 

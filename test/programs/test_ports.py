@@ -34,6 +34,27 @@ CLIENT = textwrap.dedent(
         assert s.recv(1) == b"x"
     """
 )
+# Connects for each line that it reads, and prints how that was served, and whether it took seconds.
+CLIENT_IN_TURNS = textwrap.dedent(
+    """
+    import socket, sys, time
+    for line in sys.stdin:
+        begun = time.monotonic()
+        with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) as s:
+            s.sendall(b"x")
+            answer = s.recv(100).decode()
+        print(answer, "late" if time.monotonic() - begun > 3 else "in time", flush=True)
+    """
+)
+# Takes connections, and says nothing.
+SILENT = textwrap.dedent(
+    """
+    import socket, sys
+    listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+    print("ready", flush=True)
+    taken = [listener.accept() for _ in range(100)]
+    """
+)
 # Answers in a port mapper's place that each service is at the SDP port of its own: figure 17 of the draft.
 IMPOSTOR = textwrap.dedent(
     """
@@ -78,6 +99,49 @@ class Ports(two_hosts.TwoHostsTest):
         self.assertEqual(
             self.client.connects(port), (sdp, {name.replace("_", "-"): n for name, n in reasons.items()})
         )
+
+    def check_that_a_remembered_sdp_port_is_not_trusted(self, take_port):
+        """A service leaves its SDP port to another, and comes back on a second one. A client that has just
+        been there reaches the service over SDP."""
+        server = self.serve(SDP_PORTS="45000-45000")
+        client = self.client.start(
+            [sys.executable, "-c", CLIENT_IN_TURNS, self.server.address, PORT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+        def connect():
+            client.popen.stdin.write(b"\n")
+            client.popen.stdin.flush()
+            return client.popen.stdout.readline()
+
+        self.assertEqual(connect(), b"x in time\n")
+        server.stop()
+        take_port()
+        self.serve(SDP_PORTS="45001-45001")
+        self.assertEqual(connect(), b"x in time\n")
+        self.assert_connects(sdp=2)
+        client.popen.stdin.close()
+        client.wait()
+        client.popen.stdout.close()
+
+    def test_a_remembered_sdp_port_that_a_program_without_sdp_has_taken(self):
+        def take_port():
+            argv = [sys.executable, "-c", SILENT, self.server.address, 45000]
+            silent = self.server.start(argv, preload=False, stdout=subprocess.PIPE)
+            self.addCleanup(silent.popen.stdout.close)
+            self.assertEqual(silent.popen.stdout.readline(), b"ready\n")
+
+        self.check_that_a_remembered_sdp_port_is_not_trusted(take_port)
+
+    def test_a_remembered_sdp_port_that_another_service_has_taken(self):
+        self.check_that_a_remembered_sdp_port_is_not_trusted(
+            lambda: self.serve(PORT + 1, SDP_PORTS="45000-45000")
+        )
+        # The other service has not seen the client, nor does the client's host avoid it.
+        self.assertEqual(self.server.listener(PORT + 1)["accepted_sdp"], 0)
+        self.connect(PORT + 1)
+        self.assert_connects(port=PORT + 1, sdp=1)
 
     def test_an_offset_gives_each_port_its_twin(self):
         server = self.serve(SDP_PORT_OFFSET=20000)
