@@ -110,7 +110,8 @@ bool StreamSocket::Call::MaySleepInLink() const {
 int StreamSocket::Call::SleepForData(verbs::SleeperMemory memory, Awaited awaited) {
   StreamSocket& s = *socket_;
   if (MaySleepInLink()) {
-    if (!s.LooksBeforeSleep()) return SleepInLink(memory);
+    const bool large = memory == verbs::SleeperMemory::kOwn || s.session_->in_bulk();
+    if (large || !s.LooksBeforeSleep()) return SleepInLink(memory);
     const Time began = Now();
     const WaitMark mark = s.MarkWait(SinceSleep());
     if (const auto outcome = s.LookBeforeSleep(lock_, kNever, awaited, mark, signals())) return *outcome;

@@ -31,6 +31,9 @@ Overloaded(F...) -> Overloaded<F...>;
 // The engine's own work ids start at 1.
 constexpr WorkId kNudge{0};
 
+// A read of so many bytes is one of a stream of large messages.
+constexpr uint64_t kBulk = 16 * 1024;
+
 // How long the peer has to end its side of a link that has carried an abort, and how soon to look again.
 constexpr Duration kPatienceForEnd = std::chrono::seconds(2);
 constexpr Duration kLookForEnd = std::chrono::milliseconds(10);
@@ -250,6 +253,7 @@ bool Session::Read(ReadFor wanted) {
   const ReadStatus status = pollable != nullptr                         ? pollable->ReadForSolicited()
                             : reads_little_ || wanted == ReadFor::kSome ? queue_pair_->ReadSome()
                                                                         : queue_pair_->ReadLink();
+  NoteSize();
   read_at_ = CoarseNow();
   changed_ = changed_ || status != ReadStatus::kWouldBlock;
   const bool any = TakeCompletions();
@@ -318,7 +322,15 @@ ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory m
 
 bool Session::ReadLately() const { return read_at_ == CoarseNow(); }
 
+void Session::NoteSize() {
+  const uint64_t bytes = queue_pair_->counters().bytes_in;
+  if (bytes == bytes_then_) return;
+  bulk_ = bytes - bytes_then_ >= kBulk;
+  bytes_then_ = bytes;
+}
+
 ReadStatus Session::FinishSleep(ReadStatus status) {
+  NoteSize();
   read_at_ = CoarseNow();
   TakeCompletions();
   if (status == ReadStatus::kEnded) NoteEnd();

@@ -105,6 +105,9 @@ class Session {
   [[nodiscard]] bool ReadLately() const;
   [[nodiscard]] bool ReadSince(Time time) const { return read_at_ >= time; }
 
+  // Returns true if large messages come. A thread that sleeps then takes more at once than one that looks.
+  [[nodiscard]] bool in_bulk() const { return bulk_; }
+
   // Reads, asleep in the link's read until something comes, with `lock` dropped. Only while
   // may_sleep_in_read(). `memory`: what is registered to be filled.
   verbs::ReadStatus ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory);
@@ -254,6 +257,7 @@ class Session {
   // Returns true if there was one.
   bool TakeCompletions();
   void CarryOut();
+  void NoteSize();
   // Handles the result of a sleeping read.
   verbs::ReadStatus FinishSleep(verbs::ReadStatus status);
   bool Thaw(Bytes frozen, int fd, Memory memory);
@@ -278,7 +282,9 @@ class Session {
   std::shared_ptr<verbs::QueuePair> queue_pair_;  // a thread in ReadSleeping has a share of it
   stats::MessageRecorder recorder_;
   WaitCounts waits_;
-  Time read_at_{};      // by CoarseNow()
+  Time read_at_{};     // by CoarseNow()
+  bool bulk_ = false;  // the last read that brought bytes brought many
+  uint64_t bytes_then_ = 0;
   uint32_t read_ = 0;   // the number of the ReadSleeping in progress; 0: none
   uint32_t reads_ = 0;  // the last such number
   bool link_ended_ = false;
