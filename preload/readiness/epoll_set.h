@@ -146,8 +146,8 @@ class EpollSet final : public ReadinessObserver {
   Kick kick_;
   std::atomic<bool> shares_inner_{false};
   iwarp::Bell bell_;    // rung by the peers of local links that were busy until a wait began to sleep
-  LookTurn look_turn_;  // which thread looks at kernel RNICs
-  PollBudget look_budget_{config().poll};  // how long to look at embedded RNICs' links before a sleep
+  LookTurn look_turn_;  // which thread looks before it sleeps
+  PollBudget look_budget_{config().poll};  // for the embedded RNIC's links
 };
 
 }  // namespace sdp::preload

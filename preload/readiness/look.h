@@ -1,6 +1,7 @@
-// A bounded look at the completion queues of sockets over kernel RNICs, before a thread sleeps for them in
-// poll, select or epoll_wait (StreamSocket::LookAtQueue, PollBudget). Sockets over other links are not looked
-// at. A DeviceLook belongs to one call of one thread; LookTurn is shared.
+// Bounded looks before a thread sleeps in poll, select or epoll_wait (PollBudget). DeviceLook looks at what
+// needs no system call: the completion queues of kernel RNICs, and for poll local links, too
+// (StreamSocket::LookAtQueue). LookUntil repeats any look; over TCP links that is the sleep's own call,
+// without waiting. A DeviceLook belongs to one call of one thread; LookTurn is shared.
 #ifndef SDP_PRELOAD_READINESS_LOOK_H_
 #define SDP_PRELOAD_READINESS_LOOK_H_
 

@@ -73,9 +73,9 @@ int PollCall::Run(Time deadline, const sigset_t* mask) {
 }
 
 LookEnd PollCall::LookAtKernel(Time deadline, const sigset_t* mask) {
+  if (look_at_kernel_ == Duration::zero() || kernel_.size() > kMostLookedAt) return LookEnd::kInVain;
   const Time now = Now();
-  if (look_at_kernel_ == Duration::zero() || kernel_.size() > kMostLookedAt || now >= deadline)
-    return LookEnd::kInVain;
+  if (now >= deadline) return LookEnd::kInVain;
   using LookResult = StreamSocket::LookResult;
   const LookEnd end = LookUntil(std::min(deadline, now + look_at_kernel_), mask, [this] {
     const timespec at_once{};

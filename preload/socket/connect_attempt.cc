@@ -282,9 +282,9 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
   const engine::Options options = EngineOptions(RnicKind::kEmbedded, kept_.tuning());
   engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
   const auto hello = engine_->Hello();
-  const auto asking = from_cache_ ? WithAskedPort(hello, target_endpoint_.port)
-                                  : std::vector<std::byte>(hello.begin(), hello.end());
-  connector_ = iwarp::Connect(fd_, asking, QpOptions(options), SoftOptions(), now);
+  const auto asking = from_cache_ ? WithAskedPort(hello, target_endpoint_.port) : std::vector<std::byte>();
+  const Bytes request = from_cache_ ? Bytes(asking) : Bytes(hello);
+  connector_ = iwarp::Connect(fd_, request, QpOptions(options), SoftOptions(), now);
   doubt_at_ = from_cache_ ? now + kSilence : kNever;
   if (budget_ != Duration::max()) requested_ = now;
   phase_ = Phase::kHandshake;

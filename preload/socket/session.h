@@ -127,8 +127,7 @@ class Session {
   stats::MessageRecorder& recorder() { return recorder_; }
   const stats::MessageRecorder& recorder() const { return recorder_; }
 
-  // How waits for the peer ended, if an RNIC's completion queue is polled before a sleep
-  // (StreamSocket::LookBeforeSleep).
+  // How waits for the peer ended that may look before they sleep (StreamSocket::LooksBeforeSleep).
   struct WaitCounts {
     uint64_t polled = 0;  // polling found the event
     uint64_t slept = 0;

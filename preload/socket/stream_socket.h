@@ -262,7 +262,7 @@ class StreamSocket final : public Socket {
   void Look();
   // Like Look(), but leaves some of it to the next look where the kernel goes on to tell of it.
   void TakeFromLink();
-  // The same, until nothing more has come: a reset stands behind the bytes that were ahead of it, and TCP
+  // Like Look(), until nothing more has come: a reset stands behind the bytes that were ahead of it, and TCP
   // knows of it before those are read.
   void LookToTheEnd();
   void AnswerRefused();
@@ -339,7 +339,7 @@ class StreamSocket final : public Socket {
   // The thread will sleep for its bell alone: the helper watches the link for its end, and for a doorbell of
   // a peer that cannot ring. Ends with quiet_.RelyOnNoMore(). Returns false if the helper does not.
   bool RelyOnHelper();
-  // The RNIC has a completion queue to look at.
+  // Returns true if a wait looks at the link before it sleeps: it is this process's, and no thread reads it.
   [[nodiscard]] bool LooksBeforeSleep() const;
   // More to be read, or to be asked for, than before.
   struct ReadSide {

@@ -1,4 +1,4 @@
-"""While both ends of a local link are busy, they seldom enter the kernel for it.
+"""Waits look before they sleep; while both ends of a local link are busy, they seldom enter the kernel.
 
 The kernel counts the system calls of both ends, from the start of the programs to their end; divided by the
 messages they are few. What is left is the set-up, and what pauses of the machine cost.
