@@ -89,6 +89,9 @@ void MessageRecorder::NotePrivateData(NoteDirection direction, Bytes data) {
   MessageNote note;
   note.kind = NoteKind::kPrivateData;
   note.direction = direction;
+  // Behind the message may be padding, or what the library adds (asked_port.h).
+  if (data.size() >= wire::Bsdh::kSize)
+    data = data.first(std::min<size_t>(data.size(), wire::Bsdh::Parse(data.first<wire::Bsdh::kSize>()).len));
   note.length = static_cast<uint32_t>(data.size());
   note.size = static_cast<uint8_t>(HeaderSize(data.data(), std::min(data.size(), kNotedBytes)));
   if (note.size != 0) std::memcpy(note.bytes, data.data(), note.size);

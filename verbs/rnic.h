@@ -164,6 +164,9 @@ class Connector {
   // first SDP message may travel as an iWARP Send (SDP 8.1.1, 5). If false, it travels in the reply's private
   // data.
   [[nodiscard]] virtual bool may_send_first() const = 0;
+  // Accepting side, in kRequested. Returns true if this end may do without a ready-to-receive message, should
+  // the peer agree.
+  [[nodiscard]] virtual bool may_open() const { return false; }
   virtual void Accept(Bytes private_data, const QpOptions& options) = 0;
   virtual void Reject(Bytes private_data) = 0;
 

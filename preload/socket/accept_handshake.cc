@@ -29,21 +29,20 @@ AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
   verbs::ConnectState state = connector_->Step(now);
   if (state == verbs::ConnectState::kRequested && !accepted_) {
     const std::optional<uint16_t> asked = AskedPort(connector_->peer_private_data());
-    if (asked && service_ != 0 && *asked != service_)
+    if (asked.value_or(0) != 0 && service_ != 0 && *asked != service_)
       return Reject("it asks for port " + std::to_string(*asked), now);
     const engine::Options options = EngineOptions(rnic_, tuning_);
     engine_ = std::make_unique<engine::Engine>(engine::Role::kAccepting, options);
     if (const auto hello = engine_->HandleHello(connector_->peer_private_data()); !hello)
       return Reject(std::string("its Hello is not acceptable: ") + engine::ToString(hello.error()), now);
     accepted_ = true;
-    send_first_ = connector_->may_send_first();
-    if (send_first_) {
-      connector_->Accept({}, QpOptions(options));
-    } else {
+    peer_is_kin_ = asked && connector_->may_open();
+    send_first_ = !peer_is_kin_ && connector_->may_send_first();
+    if (!send_first_) {
       const auto ack = engine_->HelloAck();
-      hello_ack_.assign(ack.begin(), ack.end());
-      connector_->Accept(ack, QpOptions(options));
+      reply_ = peer_is_kin_ ? WithAskedPort(ack, *asked) : std::vector<std::byte>(ack.begin(), ack.end());
     }
+    connector_->Accept(reply_, QpOptions(options));
     state = connector_->Step(now);
   }
   switch (state) {
@@ -58,7 +57,8 @@ AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
   }
   session_ = std::make_unique<Session>(std::move(engine_), connector_->TakeQueuePair());
   session_->recorder().NotePrivateData(stats::NoteDirection::kIn, connector_->peer_private_data());
-  if (!send_first_) session_->recorder().NotePrivateData(stats::NoteDirection::kOut, hello_ack_);
+  if (!send_first_) session_->recorder().NotePrivateData(stats::NoteDirection::kOut, reply_);
+  session_->SetKin(peer_is_kin_);
   connector_.reset();
   if (send_first_) session_->engine().SendHelloAck();  // SDP 8.1.1, 5; leaves after the peer's first FPDU
   session_->PumpOut();

@@ -282,8 +282,7 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
   const engine::Options options = EngineOptions(RnicKind::kEmbedded, kept_.tuning());
   engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
   const auto hello = engine_->Hello();
-  const auto asking = from_cache_ ? WithAskedPort(hello, target_endpoint_.port) : std::vector<std::byte>();
-  const Bytes request = from_cache_ ? Bytes(asking) : Bytes(hello);
+  const auto request = WithAskedPort(hello, from_cache_ ? target_endpoint_.port : 0);
   connector_ = iwarp::Connect(fd_, request, QpOptions(options), SoftOptions(), now);
   doubt_at_ = from_cache_ ? now + kSilence : kNever;
   if (budget_ != Duration::max()) requested_ = now;
@@ -332,10 +331,11 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
     }
     const auto hello = engine_->Hello();
     session_ = std::make_unique<Session>(std::move(engine_), connector_->TakeQueuePair());
+    session_->SetKin(AskedPort(connector_->peer_private_data()).has_value());
     // The peer may have a kernel RNIC, whose owner has to receive a message before it may send one
     // (QpOptions::accept_silence).
     const bool local = session_->queue_pair().direct() != nullptr;
-    const bool speak_first = kernel_rnic_ || (config().mpa_peer_to_peer && !local);
+    const bool speak_first = kernel_rnic_ || (config().mpa_peer_to_peer && !local && !session_->kin());
     const auto accepted = session_->HandleReply(hello, connector_->peer_private_data(), speak_first);
     if (!accepted) return GiveUp(FallbackReason::kHelloFailed, engine::ToString(accepted.error()));
     connector_.reset();

@@ -275,7 +275,7 @@ Listener::Taken::~Taken() {
 
 std::unique_ptr<Session> Listener::Accept(int flags, int* fd, Address* peer) {
   std::lock_guard lock(mutex_);
-  used_ = true;
+  used_ = at_it_ = true;
   DropFinished();
   if (ready_.empty()) AdvanceAnswered();
   // Two queues, and one order, as TCP's has: who polls keeps what he has taken on, while others may wait for
@@ -467,6 +467,7 @@ bool Listener::AcceptAhead(bool shake_hands) {
 
 bool Listener::TakeOn() {
   std::lock_guard lock(mutex_);
+  at_it_ = true;
   return !closed_ && !leaving_ && AcceptAhead(/*shake_hands=*/true);
 }
 

@@ -172,7 +172,7 @@ class Listener final : private KernelListenerOwner {
     Listener* listener = nullptr;
     bool readable_seen = false;
     bool at_once = false;  // no patience with the next request
-    bool rested = false;   // where others are likely to accept: not every request is worth a look
+    bool rested = false;   // where another is likely to accept: not every request is worth a look
   };
   // The port mapper daemon ended: registers again until another one is there.
   struct Renewal : Background::Task {
@@ -288,6 +288,7 @@ class Listener final : private KernelListenerOwner {
   bool closed_ = false;
   bool leaving_ = false;
   bool used_ = false;
+  bool at_it_ = false;  // the program has taken a connection since the helper looked
   bool dormant_ = false;
   Time next_look_{};     // for a daemon
   Time next_wait_{};     // for a peer's answer, in accept

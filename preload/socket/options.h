@@ -10,6 +10,7 @@
 #include "core/wire/bsdh.h"
 #include "preload/allowed_calls.h"
 #include "preload/config.h"
+#include "preload/socket/asked_port.h"
 #include "preload/socket/connection_tuning.h"
 #include "preload/socket/kernel_rnic.h"
 #include "verbs/rnic.h"
@@ -146,7 +147,11 @@ inline iwarp::SoftOptions SoftOptions() {
   options.want_crc = config().mpa_crc;
   options.want_markers = config().mpa_markers;
   options.peer_to_peer = config().mpa_peer_to_peer;
-  options.confirm_rtr = true;  // peers with an embedded RNIC put nothing in their reply
+  // Of the peers with an embedded RNIC only kin put something into their reply.
+  options.rtr_way = [](Bytes reply) {
+    if (reply.empty()) return iwarp::RtrWay::kAtOnce;
+    return AskedPort(reply) ? iwarp::RtrWay::kNone : iwarp::RtrWay::kConfirmed;
+  };
   options.local_link = config().link != LinkChoice::kTcp && !Confined();
   if (Confined()) options.why_not_local = "a filter of system calls";
   options.local_link_only = config().link == LinkChoice::kLocal;

@@ -134,6 +134,11 @@ void Session::CarryOut() {
                },
                action);
   }
+  if (leaves_first_ && engine_->state() == engine::State::kSendClosed && !engine_->has_unfinished_sends()) {
+    leaves_first_ = false;
+    left_first_ = true;
+    queue_pair_->Disconnect();
+  }
   if ((posted || queue_pair_->unsent_bytes() != 0) && !between_links()) {
     changed_ = true;
     if (!queue_pair_->Flush()) queue_pair_->DetachBorrowed();
@@ -231,7 +236,7 @@ void Session::EndLink() {
   move_.reset();
   link_ended_ = true;
   // A FIN without DisConn is an abort, which our end of the link does not survive either.
-  const bool in_order = engine_->peer_closed() || queue_pair_->device() != nullptr;
+  const bool in_order = engine_->peer_closed() || left_first_ || queue_pair_->device() != nullptr;
   if (queue_pair_->cause().end == verbs::LinkEnd::kClosedByPeer && !in_order) queue_pair_->Abort();
   // An engine that is still suspended waits for the next connection, which will not come.
   if (engine_->suspended_port()) engine_->Abort(engine::AbortReason::kLinkLost);

@@ -213,6 +213,16 @@ class Session {
   // made. `speak_first`: the peer may have to receive a message of ours before it may send one.
   Result<void, engine::AbortReason> HandleReply(Bytes hello, Bytes reply, bool speak_first);
 
+  // Returns true if the peer is known to be this library, on the first link. To such a peer a FIN behind our
+  // DisConn is the end in good order, although we do not wait for its DisConn (SDP 8.2.1).
+  [[nodiscard]] bool kin() const { return kin_; }
+  void SetKin(bool kin) { kin_ = kin; }
+  // Both directions are closed here. To kin that has not closed, our direction of the link ends with our
+  // DisConn, in one segment. So TIME_WAIT is this end's, which has closed first.
+  void LeaveFirst() { leaves_first_ = kin_; }
+  // Returns true if that has happened. Then the peer's FIN is all that is awaited.
+  [[nodiscard]] bool left_first() const { return left_first_; }
+
   // Returns true if no byte will ever come again.
   [[nodiscard]] bool link_ended() const { return link_ended_; }
   // Returns why the link ended, or why there is none.
@@ -287,6 +297,9 @@ class Session {
   uint32_t read_ = 0;   // the number of the ReadSleeping in progress; 0: none
   uint32_t reads_ = 0;  // the last such number
   bool link_ended_ = false;
+  bool kin_ = false;
+  bool leaves_first_ = false;
+  bool left_first_ = false;
   Time reset_at_{};  // when EndOutlivingLink stops waiting; kNever: it has ended the link
   bool changed_ = true;
   bool reads_little_ = false;

@@ -40,6 +40,8 @@ stats::State StateOf(const Session& session) {
     case engine::State::kClosed:
       return stats::State::kClosing;
     case engine::State::kAborted:
+      if (session.left_first() && session.cause().end == verbs::LinkEnd::kClosedByPeer)
+        return stats::State::kClosing;
       return PeerLeftInOrder(session.engine(), session.cause()) ? stats::State::kReceiveClosed
                                                                 : stats::State::kAborted;
   }

@@ -623,6 +623,7 @@ class StreamSocket final : public Socket {
   // sleeps.
   int AwaitSent(Lock& lock, int fd, Time deadline, Signals signals);
   [[nodiscard]] bool MayGoAtOnce(int fd);
+  [[nodiscard]] bool KinHasAll(int fd) const;
   int DescriptorToLinger(Lock& lock, int fd);
   Background::Wait RunInBackground(Time now);
   Background::Wait RunLinger(Time now);

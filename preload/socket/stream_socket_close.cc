@@ -53,6 +53,9 @@ std::atomic<int> lingering{0};
 
 constexpr int kAlwaysLinger = 2;
 
+// So many bytes that are not acknowledged within a host have reached the peer's kernel.
+constexpr int kSmallRest = 4096;
+
 // How often an end that closes first reads what its peer answers.
 constexpr int kMostReads = 3;
 
@@ -325,14 +328,15 @@ void StreamSocket::EndStream() {
     corked_.Push(*session_);
     e.CloseSend();
     e.CloseReceive();
+    if (!OnLocalLink() && !Confined()) session_->LeaveFirst();
   }
   session_->Pump();
 }
 
 // Both ends have closed. 8.2.1: who sends the second DisConn ends the link. What the kernel has of it, it
-// delivers, and what is in a local link's memory the peer reads. There the first may go as well: its FIN
-// tells the peer as much as the wait for the second DisConn would, and the kernel answers what comes for it
-// with a reset, as on TCP. A helper that has the task may hold the file.
+// delivers, and what is in a local link's memory the peer reads. There, and to kin on this host, the first
+// may go as well: its FIN tells the peer as much as the wait for the second DisConn would, and the kernel
+// answers what comes for it with a reset, as on TCP. A helper that has the task may hold the file.
 bool StreamSocket::MayGoAtOnce(int fd) {
   if (leaving_ || shared_ != nullptr || session_->being_read() || session_->moving() ||
       queue_pair().device() != nullptr || Background::Holds(&task_))
@@ -342,8 +346,17 @@ bool StreamSocket::MayGoAtOnce(int fd) {
     session_->ReadAvailable();  // the peer answers meanwhile
     is_first = engine().state() == engine::State::kSendClosed;
   }
-  const bool said_all = is_first ? session_->MaySleep() : engine().state() == engine::State::kClosed;
+  const bool said_all =
+      is_first ? session_->MaySleep() : engine().state() == engine::State::kClosed || KinHasAll(fd);
   return said_all && !engine().refused_data() && AllSent(fd);
+}
+
+// The kernel's reset in answer to a credit update would take back what the peer's kernel has no room for.
+bool StreamSocket::KinHasAll(int fd) const {
+  int bytes = 0;
+  return !Confined() && session_->kin() && engine().state() == engine::State::kSendClosed &&
+         !session_->has_unsent() && WithinHost(local_, peer_) &&
+         real.ioctl(LinkOf(fd), SIOCOUTQ, &bytes) == 0 && bytes <= kSmallRest;
 }
 
 // -1: the link may go with `fd`. Its FIN behind our DisConn tells the peer as much as the wait for its own
@@ -482,6 +495,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     // Nobody will ever read this: as TCP does, the sender is told by a reset.
     session_->engine().Abort(engine::AbortReason::kLocal);
     session_->Pump();
+    if (session_->left_first()) session_->Abort();  // behind a FIN comes no AbortConn
   }
   if (lending_.offered()) CollectLoans();
   BoundFinWait(now);

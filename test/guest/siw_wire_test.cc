@@ -170,7 +170,7 @@ void Meeting::Meet() {
     REQUIRE(::connect(fd.value, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
     // As libsdp.so does: siw overlooks an RTR that is here before it has its socket back from sending the
     // reply (siw_accept), and is not established then until further bytes come.
-    options.confirm_rtr = true;
+    options.rtr_way = [](Bytes reply) { return reply.empty() ? RtrWay::kAtOnce : RtrWay::kConfirmed; };
     connector = iwarp::Connect(fd.value, AsBytes(hello), kQp, options, Now());
     state = Shake(kQp, {});
     thread.join();

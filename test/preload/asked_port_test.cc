@@ -14,11 +14,12 @@ TEST_CASE("the port that a client means is behind its Hello, and nothing else is
   CHECK(std::vector(all.begin(), all.begin() + 32) == hello);
   CHECK(AskedPort(all) == 6379);
   CHECK(AskedPort(WithAskedPort({}, 65535)) == 65535);
+  CHECK(AskedPort(WithAskedPort(hello, 0)) == 0);
   for (size_t size = 0; size < all.size(); ++size) CHECK_FALSE(AskedPort(Bytes(all).first(size)));
   for (size_t i = 32; i < 40; ++i) {
-    all[i] ^= std::byte{1};
+    all[i] ^= std::byte{4};
     CHECK_FALSE(AskedPort(all));
-    all[i] ^= std::byte{1};
+    all[i] ^= std::byte{4};
   }
 }
 

@@ -59,6 +59,27 @@ std::string ReceiveDirect(Session& session, size_t most) {
   return text;
 }
 
+TEST_CASE("session: to kin a FIN follows our DisConn, and the peer's FIN is then the end in good order") {
+  const bool kin = GENERATE(false, true);
+  CAPTURE(kin);
+  Connected c(10);
+  c.session->SetKin(kin);
+  c.session->LeaveFirst();
+  c.session->Pump();
+  CHECK(c.queue_pair->disconnects == 0);  // nothing has been closed
+  c.session->engine().CloseSend();
+  c.session->Pump();
+  CHECK(c.queue_pair->disconnects == (kin ? 1 : 0));
+  c.session->Pump();
+  CHECK(c.queue_pair->disconnects == (kin ? 1 : 0));
+  CHECK(c.session->left_first() == kin);
+  c.queue_pair->ended = true;
+  c.queue_pair->cause_of_end.end = verbs::LinkEnd::kClosedByPeer;
+  c.session->ReadAvailable();
+  CHECK(c.session->link_ended());
+  CHECK(c.queue_pair->aborts == (kin ? 0 : 1));
+}
+
 TEST_CASE("session: one message goes to a link that is memory past the queues, more than one does not") {
   Connected c = OverMemory();
   const std::string text(113, 'x');

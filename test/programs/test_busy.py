@@ -28,9 +28,7 @@ class Looks(harness.ProgramTest):
         self.world.start([sys.executable, harness.PEER, "echo-server", port])
         self.world.wait_for_listener(port)
         environment = {"SDP_LINK": "tcp", "SDP_MODE": "sdp", "SDP_LOG": "error"}
-        harness.check_that_waits_look_first(
-            self, "127.0.0.1", port, ["recv", "poll", "select"], environment
-        )
+        harness.check_that_waits_look_first(self, "127.0.0.1", port, ["recv", "poll", "select"], environment)
 
 
 class Busy(harness.ProgramTest):

@@ -46,6 +46,16 @@ CLIENT_IN_TURNS = textwrap.dedent(
         print(answer, "late" if time.monotonic() - begun > 3 else "in time", flush=True)
     """
 )
+# Connects as often as that; the server closes first each time.
+CLIENT_AGAIN_AND_AGAIN = textwrap.dedent(
+    """
+    import socket, sys
+    for _ in range(int(sys.argv[3])):
+        with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) as s:
+            s.sendall(b"x")
+            assert s.recv(1) == b"x" and s.recv(1) == b""
+    """
+)
 # Takes connections, and says nothing.
 SILENT = textwrap.dedent(
     """
@@ -142,6 +152,22 @@ class Ports(two_hosts.TwoHostsTest):
         self.assertEqual(self.server.listener(PORT + 1)["accepted_sdp"], 0)
         self.connect(PORT + 1)
         self.assert_connects(port=PORT + 1, sdp=1)
+
+    def test_who_closes_first_has_time_wait(self):
+        """A client with 100 ports of its own reaches a server that closes first as often as it likes."""
+        self.serve(SDP_PORTS="45000-45000")
+        self.client.net("sysctl", "-q", "net.ipv4.ip_local_port_range=40000 40099")
+        self.client.run(
+            [sys.executable, "-c", CLIENT_AGAIN_AND_AGAIN, self.server.address, PORT, 300], timeout=60
+        )
+        self.assert_connects(sdp=300)
+        self.assertGreater(self.time_waits(self.server), 10)
+        # The first connect does not know its peer.
+        self.assertLessEqual(self.time_waits(self.client), 1)
+
+    def time_waits(self, host):
+        words = [*host.inside(), "ss", "-tanH", "state", "time-wait"]
+        return len(subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines())
 
     def test_an_offset_gives_each_port_its_twin(self):
         server = self.serve(SDP_PORT_OFFSET=20000)

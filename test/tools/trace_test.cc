@@ -108,7 +108,9 @@ TEST_CASE("a connection keeps its last messages, and readers see them in order")
 
 TEST_CASE("what a connection noted before it had a slot comes with it") {
   Process process;
-  process.recorder.NotePrivateData(NoteDirection::kIn, Serialized(wire::Hello{}, 0));
+  std::vector<std::byte> hello = Serialized(wire::Hello{}, 0);
+  hello.resize(hello.size() + 10);  // more private data
+  process.recorder.NotePrivateData(NoteDirection::kIn, hello);
   for (uint32_t i = 0; i < 20; ++i) process.Send(i);
   CHECK(process.recorder.Recent().empty());
   process.Attach();

@@ -129,8 +129,7 @@ TEST_CASE("replies that the initiator does not take") {
                Row{"00 02 0000", "MPA Reply without IRD and ORD", std::nullopt},
                Row{"00 01 0000", "MPA Reply has revision 1, ours is 2", std::nullopt},
                Row{"10 02 0201", "MPA frame with more than 512 bytes of private data", std::nullopt},
-               Row{"10 02 0002 0000", "enhanced MPA frame without IRD and ORD", std::nullopt},
-               Row{"10 02 0004 8004 8004 00", "bytes behind the MPA frame", std::nullopt});
+               Row{"10 02 0002 0000", "enhanced MPA frame without IRD and ORD", std::nullopt});
   CAPTURE(row.reply);
   MpaNegotiation a({}, {}, 4, 4, kStart);
   a.HandleSent(a.output().size());
@@ -140,6 +139,13 @@ TEST_CASE("replies that the initiator does not take") {
   REQUIRE(a.state() == MpaState::kFailed);
   CHECK(a.failure() == row.why);
   CHECK(a.terminate() == row.terminate);
+}
+
+TEST_CASE("what comes behind a reply is the owner's to judge") {
+  MpaNegotiation a({}, {}, 4, 4, kStart);
+  a.HandleBytes(Hex("4d504120494420526570204672616d65 10 02 0004 8004 8004 0102"));
+  CHECK(a.state() == MpaState::kEstablished);
+  CHECK(Copy(a.behind_reply()) == Hex("0102"));
 }
 
 TEST_CASE("a reply without peer-to-peer is taken as it is") {

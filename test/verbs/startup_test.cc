@@ -66,7 +66,7 @@ TEST_CASE(
     "a connection to be confirmed is established when the peer's RNIC has answered, and its RTR is repeated "
     "until then") {
   SoftOptions options;
-  options.confirm_rtr = true;
+  options.rtr_way = [](Bytes reply) { return reply.empty() ? RtrWay::kAtOnce : RtrWay::kConfirmed; };
   options.rtr_by_read = GENERATE(false, true);
   CAPTURE(options.rtr_by_read);
   auto fds = LoopbackPair(false);
@@ -111,9 +111,43 @@ TEST_CASE(
   CHECK(z_qp->cause().end == LinkEnd::kOpen);
 }
 
+// `agreed`: what the connecting end makes of the same Reply.
+TEST_CASE("where both ends agree there is no RTR, and the responder sends right behind its Reply") {
+  const bool agreed = GENERATE(true, false);
+  CAPTURE(agreed);
+  SoftOptions options;
+  options.rtr_way = [](Bytes reply) { return reply.size() == 7 ? RtrWay::kNone : RtrWay::kAtOnce; };
+  auto fds = LoopbackPair(false);
+  auto a = Connect(fds[0].value, AsBytes("hello"), kQp, agreed ? options : SoftOptions(), Now());
+  auto z = Listen(fds[1].value, options, Now());
+  a->Step(Now());  // the Request
+  REQUIRE(RunSoon([&] { return z->Step(Now()) == ConnectState::kRequested; }));
+  REQUIRE(z->may_open());
+  z->Accept(AsBytes("welcome"), kQp);
+  REQUIRE(z->Step(Now()) == ConnectState::kEstablished);
+  auto z_qp = z->TakeQueuePair();
+  const std::string text = "at once";
+  const Bytes payload = AsBytes(text);
+  REQUIRE(z_qp->PostSend({.id = WorkId(1), .payload = {&payload, 1}}) == PostResult::kOk);
+  CHECK(z_qp->Flush());
+  REQUIRE(RunSoon([&] { return a->Step(Now()) != ConnectState::kInProgress; }));
+  if (!agreed) {
+    CHECK(a->cause().text == "bytes behind the MPA Reply");
+    return;
+  }
+  auto a_qp = a->TakeQueuePair();
+  Completion completion;
+  REQUIRE(RunSoon([&] {
+    a_qp->ReadLink();
+    return a_qp->PollCompletion(&completion);
+  }));
+  CHECK(Text(completion) == text);
+  CHECK(a_qp->counters().bytes_out == 0);
+}
+
 TEST_CASE("a connection to be confirmed fails when the peer's RNIC never answers, or goes") {
   SoftOptions options;
-  options.confirm_rtr = true;
+  options.rtr_way = [](Bytes reply) { return reply.empty() ? RtrWay::kAtOnce : RtrWay::kConfirmed; };
   const bool goes = GENERATE(false, true);
   auto fds = LoopbackPair(false);
   auto a = Connect(fds[0].value, AsBytes("hello"), kQp, options, Now());

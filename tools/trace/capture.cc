@@ -97,7 +97,8 @@ std::string Capture::Add(const NotedMessage& message) {
   const int from = note.direction == stats::NoteDirection::kOut ? connection.us : 1 - connection.us;
   if (note.kind == NoteKind::kPrivateData) {
     if (!connection.second) stream.end[from].private_data.assign(note.bytes, note.bytes + note.size);
-    return "";
+    const bool has_reply = !stream.end[kServer].private_data.empty();
+    if (stream.end[kClient].private_data.empty() || !has_reply) return "";
   }
   if (!std::exchange(stream.started, true)) Start(stream);
   switch (note.kind) {

@@ -16,13 +16,12 @@ using verbs::LinkEnd;
 // An unanswered RTR is repeated after this interval, then after twice as long each time.
 constexpr Duration kFirstRtrInterval = std::chrono::milliseconds(20);
 
-MpaOptions ToMpaOptions(const SoftOptions& options, bool may_be_answered) {
+MpaOptions ToMpaOptions(const SoftOptions& options) {
   return {.want_crc = options.want_crc,
           .want_markers = options.want_markers,
           .peer_to_peer = options.peer_to_peer,
           .rtr_by_read = options.rtr_by_read,
           .revision = options.revision,
-          .may_be_answered = may_be_answered,
           .timeout = options.startup_timeout};
 }
 
@@ -66,15 +65,14 @@ SoftConnector::SoftConnector(int fd, const SoftOptions& options, Bytes private_d
       options_(options),
       meeting_(MayBeLocal(options) ? LocalMeeting::Open(fd) : nullptr),
       qp_options_(qp),
-      negotiation_(ToMpaOptions(options, meeting_ != nullptr && meeting_->offers_kept()),
-                   WithOffer(private_data, meeting_.get()), qp.ird, qp.ord, now),
+      negotiation_(ToMpaOptions(options), WithOffer(private_data, meeting_.get()), qp.ird, qp.ord, now),
       waited_(Duration::zero()),
       send_deadline_(now + options.startup_timeout) {}
 
 SoftConnector::SoftConnector(int fd, const SoftOptions& options, Time now)
     : link_(fd),
       options_(options),
-      negotiation_(ToMpaOptions(options, /*may_be_answered=*/false), now),
+      negotiation_(ToMpaOptions(options), now),
       send_deadline_(now + options.startup_timeout) {}
 
 ConnectState SoftConnector::Step(Time now) {
@@ -124,7 +122,8 @@ ConnectState SoftConnector::Step(Time now) {
     TakeAnswer();
     if (cause_.end != LinkEnd::kOpen) return ConnectState::kFailed;
     qp_ = MakeQueuePair();
-    BeginConfirmation(now);
+    if (open_ && !negotiation_.behind_reply().empty()) qp_->HandleEarly(negotiation_.behind_reply());
+    if (RtrWayOf(peer_private_data()) == RtrWay::kConfirmed) BeginConfirmation(now);
     qp_->Flush();  // the RTR, if any, opens the peer's direction
   }
   return confirming_ ? StepConfirmation(now) : ConnectState::kEstablished;
@@ -135,9 +134,7 @@ ConnectState SoftConnector::Step(Time now) {
 // The peer's RNIC answers a zero-length RDMA Read without its program.
 void SoftConnector::BeginConfirmation(Time now) {
   const MpaAgreement agreement = this->agreement();
-  if (!options_.confirm_rtr || agreement.role != MpaRole::kInitiator || agreement.rtr == Rtr::kNone ||
-      qp_->ord() == 0 || negotiation_.peer_private_data().empty())
-    return;
+  if (agreement.role != MpaRole::kInitiator || agreement.rtr == Rtr::kNone || qp_->ord() == 0) return;
   confirming_ = true;
   if (agreement.rtr != Rtr::kRead) qp_->PostRtr(Rtr::kRead);
   rtr_interval_ = kFirstRtrInterval;
@@ -192,6 +189,7 @@ void SoftConnector::Accept(Bytes private_data, const verbs::QpOptions& options) 
   if (memory_ == nullptr && options_.local_link_only) {
     negotiation_.Reject({});
   } else {
+    open_ = may_open() && RtrWayOf(private_data) == RtrWay::kNone;
     const Bytes same = same_memory_ ? std::as_bytes(std::span(kSameMemory)) : Bytes{};
     negotiation_.Accept(Joined(private_data, same), options.ird, options.ord);
   }
@@ -251,9 +249,15 @@ void SoftConnector::Fail(LinkEnd end, std::string text, int os_error) {
   cause_.os_error = os_error;
 }
 
+bool SoftConnector::may_open() const {
+  return memory_ == nullptr && IsPlain(negotiation_.agreement()) &&
+         negotiation_.agreement().rtr != Rtr::kNone;
+}
+
 MpaAgreement SoftConnector::agreement() const {
   MpaAgreement agreement = negotiation_.agreement();
-  if (same_memory_) agreement.rtr = Rtr::kNone;
+  agreement.open = same_memory_ || open_;
+  if (agreement.open) agreement.rtr = Rtr::kNone;
   return agreement;
 }
 
@@ -295,7 +299,8 @@ void SoftConnector::TakeAnswer() {
   const std::unique_ptr<LocalMeeting> meeting = std::move(meeting_);
   if (negotiation_.agreement().role != MpaRole::kInitiator) return;
   if (PeerHasSameMemory()) return TakeSameMemory(meeting.get());
-  if (!negotiation_.behind_reply().empty()) return BlamePeer("bytes behind the MPA Reply");
+  open_ = RtrWayOf(peer_private_data()) == RtrWay::kNone;
+  if (!open_ && !negotiation_.behind_reply().empty()) return BlamePeer("bytes behind the MPA Reply");
   std::string why = "no local link to this peer, and no other is allowed";
   const auto outcome = meeting == nullptr || !IsPlain(negotiation_.agreement())
                            ? LocalMeeting::Outcome::kRefused

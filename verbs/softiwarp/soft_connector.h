@@ -28,6 +28,7 @@ class SoftConnector final : public verbs::Connector {
   [[nodiscard]] Time deadline() const override;
   [[nodiscard]] Bytes peer_private_data() const override;
   [[nodiscard]] bool may_send_first() const override { return agreement().rtr != Rtr::kNone; }
+  [[nodiscard]] bool may_open() const override;
   void Accept(Bytes private_data, const verbs::QpOptions& options) override;
   void Reject(Bytes private_data) override;
   [[nodiscard]] const verbs::LinkCause& cause() const override { return cause_; }
@@ -41,7 +42,10 @@ class SoftConnector final : public verbs::Connector {
   void Fail(verbs::LinkEnd end, std::string text, int os_error = 0);
   void BlamePeer(std::string text);
   std::unique_ptr<SoftQp> MakeQueuePair() const;
-  // Returns what was negotiated, without an RTR if both ends know of the local link already.
+  [[nodiscard]] RtrWay RtrWayOf(Bytes reply) const {
+    return options_.rtr_way != nullptr ? options_.rtr_way(reply) : RtrWay::kAtOnce;
+  }
+  // Returns what was negotiated, without an RTR if both ends know of the local link, or that there is none.
   [[nodiscard]] MpaAgreement agreement() const;
   // Returns the local link's offer in the peer's MPA Request, if there is one.
   [[nodiscard]] std::optional<LocalOffer> PeerOffer() const;
@@ -61,6 +65,7 @@ class SoftConnector final : public verbs::Connector {
   std::unique_ptr<LocalMeeting> meeting_;  // connecting side, until the reply is here
   std::shared_ptr<LocalMemory> memory_;    // of a local link
   bool same_memory_ = false;               // both ends have kept memory_
+  bool open_ = false;                      // without an RTR: RtrWay::kNone
   std::string why_not_local_;              // for people
   verbs::QpOptions qp_options_;
   MpaNegotiation negotiation_;

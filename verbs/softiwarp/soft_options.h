@@ -9,14 +9,18 @@
 
 namespace sdp::iwarp {
 
+// kConfirmed: the connection counts as established only once the responder has shown that it has seen the
+// RTR. A kernel's siw may overlook the RTR until more bytes come. kNone: both ends know that there is no RTR.
+// The responder may send right behind its Reply.
+enum class RtrWay : uint8_t { kAtOnce, kConfirmed, kNone };
+
 struct SoftOptions {
   bool want_crc = false;      // ask for CRC32c, used if either peer asks for it (RFC 5044, 7.1)
   bool want_markers = false;  // ask the peer to send us markers
   bool peer_to_peer = true;   // connecting side: ask for RFC 6581 peer-to-peer mode with an RTR
-  // Connecting side: the connection counts as established only once the responder has shown that it has seen
-  // the RTR. A kernel's siw, which sends its first message in the reply, may overlook the RTR until more
-  // bytes come.
-  bool confirm_rtr = false;
+  // What becomes of the RTR, by the private data of the MPA Reply; nullptr: kAtOnce. The accepting side may
+  // give an answer that says kNone where Connector::may_open().
+  RtrWay (*rtr_way)(Bytes reply) = nullptr;
   bool rtr_by_read = false;  // connecting side: offer only a zero-length RDMA Read as RTR (default: Write)
   uint8_t revision = 2;      // 1: no enhanced set-up
   uint32_t max_ulpdu = 0;    // 0: as large as the peer and the link allow

@@ -50,7 +50,7 @@ SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& op
       link_(fd),
       ird_(agreement.ird),
       ord_(agreement.ord),
-      send_open_(agreement.role == MpaRole::kInitiator || (memory != nullptr && agreement.rtr == Rtr::kNone)),
+      send_open_(agreement.role == MpaRole::kInitiator || agreement.open),
       crc_(agreement.crc),
       stags_(FillRandom),
       buffers_(options.receive_buffer_size),
@@ -183,7 +183,8 @@ uint32_t SoftQp::ReceiveCost(uint32_t length) const { return length + kFramingCo
 
 LinkResult SoftQp::Write(std::span<const iovec> parts) {
   if (local_) return local_->Write(link_, parts, file_ ? &*file_ : nullptr);
-  return file_ ? file_->Write(link_, parts) : link_.Write(parts);
+  // A FIN goes along with what is before it.
+  return file_ ? file_->Write(link_, parts) : link_.Write(parts, /*more=*/ending_ == Ending::kFinWanted);
 }
 
 bool SoftQp::Flush() {

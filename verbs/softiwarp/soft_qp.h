@@ -118,6 +118,8 @@ class SoftQp final : public verbs::QueuePair,
   // Posts a zero-length message of that kind, which opens the connection (kSend and kNone: no message). The
   // caller flushes it, and may repeat it.
   void PostRtr(Rtr kind);
+  // Takes what has come behind the MPA Reply (RtrWay::kNone). Without markers.
+  void HandleEarly(Bytes bytes);
   // Ends a set-up that failed in a way that a Terminate reports to the peer (RFC 6581, section 8).
   void TerminateStream(const TerminateCause& cause, std::string text);
 

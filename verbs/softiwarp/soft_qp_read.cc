@@ -1,5 +1,7 @@
 // The QueuePair's reading half: one read of the link, and the handling of everything that came in.
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -128,6 +130,25 @@ ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemor
   bool more = ReadOnce(kind, &lock, &total, &status);
   while (more && total < kSomeRead) more = ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
   return FinishRead(total, status);
+}
+
+void SoftQp::HandleEarly(Bytes bytes) {
+  const size_t total = bytes.size();
+  while (!bytes.empty() && !read_ended_) {
+    const std::span<const MutableBytes> parts = stream_.PrepareRead(ReadKind::kAtOnce);
+    if (parts.empty()) return FailLocally("no memory to receive into");
+    size_t taken = 0;
+    for (const MutableBytes& part : parts) {
+      const size_t piece = std::min(part.size(), bytes.size());
+      std::memcpy(part.data(), bytes.data(), piece);
+      bytes = bytes.subspan(piece);
+      taken += piece;
+    }
+    stream_.HandleRead(taken);
+    counters_.bytes_in += taken;
+    HandleEvents();
+  }
+  (void)FinishRead(total, ReadStatus::kProgress);
 }
 
 ReadStatus SoftQp::Look(uint32_t times) {

@@ -81,8 +81,6 @@ class LocalMeeting {
   LocalMeeting& operator=(const LocalMeeting&) = delete;
 
   [[nodiscard]] const LocalOffer& offer() const { return offer_; }
-  // Returns true if the offer has the id of kept memory.
-  [[nodiscard]] bool offers_kept() const { return kept_ != nullptr; }
   enum class Outcome : uint8_t {
     kRefused,  // the peer has sent no memory: the link is TCP
     kShared,

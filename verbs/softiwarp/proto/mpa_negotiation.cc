@@ -72,8 +72,7 @@ void MpaNegotiation::HandleBytes(Bytes bytes) {
     }
   }
   behind_reply_ = Bytes(input_).first(input_size_).subspan(parsed->size);
-  if (!behind_reply_.empty() && !(initiator && options_.may_be_answered))
-    return Fail("bytes behind the MPA frame");
+  if (!behind_reply_.empty() && !initiator) return Fail("bytes behind the MPA frame");
   peer_private_data_ = parsed->frame.private_data;
   initiator ? HandleReply(parsed->frame) : HandleRequest(parsed->frame);
 }

@@ -22,11 +22,10 @@ enum class Rtr : uint8_t { kNone, kSend, kWrite, kRead };
 
 struct MpaOptions {
   bool want_crc = false;
-  bool want_markers = false;     // in what we receive
-  bool peer_to_peer = true;      // initiator
-  bool rtr_by_read = false;      // initiator: offer the RDMA Read only
-  uint8_t revision = 2;          // initiator: 1 or 2. Responder: the highest accepted
-  bool may_be_answered = false;  // initiator: bytes behind the Reply are no error, see behind_reply()
+  bool want_markers = false;  // in what we receive
+  bool peer_to_peer = true;   // initiator
+  bool rtr_by_read = false;   // initiator: offer the RDMA Read only
+  uint8_t revision = 2;       // initiator: 1 or 2. Responder: the highest accepted
   Duration timeout = std::chrono::seconds(10);
 };
 
@@ -37,6 +36,7 @@ struct MpaAgreement {
   bool receive_markers = false;
   uint8_t revision = 1;
   Rtr rtr = Rtr::kNone;  // initiator: to send; responder: to expect
+  bool open = false;     // the responder may send at once; the owner's decision
   uint16_t ird = 0;
   uint16_t ord = 0;
 };
@@ -81,7 +81,7 @@ class MpaNegotiation {
   [[nodiscard]] size_t input_room() const { return input_.size() - input_size_; }
   // Valid in kRequested and later.
   [[nodiscard]] Bytes peer_private_data() const { return peer_private_data_; }
-  // In kEstablished: what came behind the Reply, which the owner judges (MpaOptions::may_be_answered).
+  // In kEstablished, initiator: what came behind the Reply, which the owner judges.
   [[nodiscard]] Bytes behind_reply() const { return behind_reply_; }
   // In kRequested all is valid except ird and ord. In kEstablished all is valid.
   [[nodiscard]] const MpaAgreement& agreement() const { return agreement_; }
