@@ -55,6 +55,23 @@ class Explain(Tools):
         self.assertRegex(got.stdout, r"result +SDP, after [\d.]+ ms")
         harness.wait_until(lambda: probes() <= before, "end of the probe's directory")
 
+    def test_rules_that_never_match(self):
+        """sdp-run says it, too, and says it once."""
+        port = self.serve()
+        path = self.config("use both client * *:*\nuse tcp client * *:80\n")
+        shadowed = f"{path}:2:1: never matches: line 1 "
+        got = self.tool(SDP_RUN, "--config", path, "true")
+        self.assertEqual((got.returncode, got.stderr.count(f"sdp-run: {shadowed}")), (0, 1), got.stderr)
+        got = self.tool(SDP_RUN, "--config", path, "--explain", f"127.0.0.1:{port}")
+        self.assertEqual(got.stdout.count(f"configuration  {shadowed}"), 1, got.stdout)
+
+    def test_a_configuration_that_is_not_there_is_not_named_as_one(self):
+        port = self.serve()
+        path = self.world.directory / "none.conf"
+        got = self.tool(SDP_RUN, "--explain", f"127.0.0.1:{port}", SDP_CONFIG=path)
+        self.assertIn(f"{path}: No such file or directory", got.stdout)
+        self.assertNotIn("no rule of", got.stdout)
+
     def test_denied(self):
         port = self.serve(preload=False)
         got = self.tool(SDP_RUN, "--explain", f"localhost:{port}")

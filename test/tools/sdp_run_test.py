@@ -134,7 +134,7 @@ class SdpRun(unittest.TestCase):
     def test_a_directory_as_configuration(self):
         got = run("--lib", self.library, "--explain", "127.0.0.1:9", environment={"SDP_CONFIG": "/tmp"})
         self.assertGreaterEqual(got.returncode, 0, got.stderr)
-        self.assertIn("/tmp cannot be read", got.stdout + got.stderr)
+        self.assertIn("/tmp: Is a directory", got.stdout + got.stderr)
 
     def test_a_static_program_is_refused_with_the_reason(self):
         with tempfile.TemporaryDirectory() as directory:

@@ -10,32 +10,36 @@
 
 namespace sdp::run {
 
-std::vector<std::string> ConfigProblems(const preload::Lookup& lookup, const char* const* environment,
-                                        size_t most) {
-  std::vector<std::string> out;
+ConfigLook LookAtConfig(const preload::Lookup& lookup, const char* const* environment) {
   bool named = false;
-  const std::string path = preload::ConfigFilePath(lookup, &named);
+  ConfigLook look{.path = preload::ConfigFilePath(lookup, &named), .file = {}, .problems = {}};
+  const std::string& path = look.path;
   std::error_code error;
+  look.is_there = std::filesystem::exists(path, error);
   std::string text;
   if (std::filesystem::is_regular_file(path, error)) {
     std::ifstream stream(path);
-    if (!stream) out.push_back(path + ": " + strerrordesc_np(errno));
+    if (!stream) look.problems.push_back(path + ": " + strerrordesc_np(errno));
     text.assign(std::istreambuf_iterator<char>(stream), {});
-  } else if (named && !std::filesystem::exists(path, error)) {
-    out.push_back(path + ": " + strerrordesc_np(ENOENT));
+  } else if (std::filesystem::is_directory(path, error) || (named && !look.is_there)) {
+    look.problems.push_back(path + ": " + strerrordesc_np(look.is_there ? EISDIR : ENOENT));
   }
-  const preload::ConfigFile file = preload::ParseConfigFile(text);
-  for (const preload::ConfigProblem& problem : file.problems) {
-    if (problem.kind != preload::ConfigProblem::Kind::kError) continue;
-    out.push_back(path + ":" + std::to_string(problem.line) + ":" + std::to_string(problem.column) + ": " +
-                  problem.text + ": line ignored");
+  look.file = preload::ParseConfigFile(text);
+  for (const preload::ConfigProblem& problem : look.file.problems) {
+    const bool is_error = problem.kind == preload::ConfigProblem::Kind::kError;
+    look.problems.push_back(path + ":" + std::to_string(problem.line) + ":" + std::to_string(problem.column) +
+                            ": " + problem.text + (is_error ? ": line ignored" : ""));
   }
-  preload::ReadConfig(lookup, file, path, &out, environment);
-  if (out.size() <= most) return out;
-  const size_t others = out.size() - most;
-  out.resize(most);
-  out.push_back(std::to_string(others) + " more; sdpstat doctor lists them");
-  return out;
+  preload::ReadConfig(lookup, look.file, path, &look.problems, environment);
+  return look;
+}
+
+std::vector<std::string> Shortened(std::vector<std::string> problems, size_t most) {
+  if (problems.size() <= most) return problems;
+  const size_t others = problems.size() - most;
+  problems.resize(most);
+  problems.push_back(std::to_string(others) + " more; sdpstat doctor lists them");
+  return problems;
 }
 
 }  // namespace sdp::run

@@ -9,10 +9,17 @@
 
 namespace sdp::run {
 
-// One line for each problem; after `most` lines one that counts the others. `lookup` and `environment` are as
-// getenv and environ.
-std::vector<std::string> ConfigProblems(const preload::Lookup& lookup, const char* const* environment,
-                                        size_t most);
+struct ConfigLook {
+  std::string path;
+  bool is_there = false;
+  preload::ConfigFile file;
+  std::vector<std::string> problems;  // one line each
+};
+// `lookup` and `environment` are as getenv and environ.
+ConfigLook LookAtConfig(const preload::Lookup& lookup, const char* const* environment);
+
+// At most `most` of the problems, and then a line that counts the others.
+std::vector<std::string> Shortened(std::vector<std::string> problems, size_t most);
 
 }  // namespace sdp::run
 

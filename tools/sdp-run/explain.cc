@@ -1,16 +1,14 @@
 #include "tools/sdp-run/explain.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 
 #include "preload/config_file.h"
 #include "tools/probe/probe.h"
+#include "tools/sdp-run/config_report.h"
 #include "tools/sdp-run/program_check.h"
 #include "tools/sdp-run/target.h"
 #include "tools/stats/address_text.h"
@@ -24,27 +22,18 @@ constexpr int kOwnFailure = 125;
 void Line(const char* step, const std::string& text) { std::printf("%-14s %s\n", step, text.c_str()); }
 
 void ExplainRules(const std::string& program, const sockaddr* address, socklen_t length) {
-  bool named = false;
-  const std::string path = preload::ConfigFilePath(getenv, &named);
-  std::error_code error;
-  const bool is_directory = std::filesystem::is_directory(path, error);
-  std::ifstream stream(is_directory ? "" : path);
-  if (!stream && (named || is_directory)) Line("configuration", path + " cannot be read");
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  preload::ConfigFile file = preload::ParseConfigFile(text);
-  for (const preload::ConfigProblem& problem : file.problems) {
-    Line("configuration", path + ":" + std::to_string(problem.line) + ":" + std::to_string(problem.column) +
-                              ": " + problem.text);
-  }
+  ConfigLook look = LookAtConfig(getenv, environ);
+  for (const std::string& problem : look.problems) Line("configuration", problem);
   const char* mode = getenv("SDP_MODE");
   if (mode != nullptr && *mode != '\0')
     return Line("configuration", std::string("SDP_MODE=") + mode + ", which stands above all rules");
-  std::erase_if(file.rules,
+  if (!look.is_there) return Line("configuration", "there is no " + look.path + ": every socket may be SDP");
+  std::erase_if(look.file.rules,
                 [&](const preload::Rule& rule) { return !preload::MatchesProgram(rule, program.c_str()); });
-  const preload::Rule* rule = preload::FindRule(file.rules, preload::RuleRole::kClient, address, length);
-  Line("configuration", rule != nullptr
-                            ? path + ":" + std::to_string(rule->line) + ": " + preload::ToString(*rule)
-                            : "no rule of " + path + " speaks of " + program + " and this address: both");
+  const preload::Rule* rule = preload::FindRule(look.file.rules, preload::RuleRole::kClient, address, length);
+  Line("configuration",
+       rule != nullptr ? look.path + ":" + std::to_string(rule->line) + ": " + preload::ToString(*rule)
+                       : "no rule of " + look.path + " speaks of " + program + " and this address: both");
 }
 
 int ExplainSdp(const stats::ConnectionRecord& record, double milliseconds) {

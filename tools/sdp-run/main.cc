@@ -216,7 +216,8 @@ int Run(const Options& options) {
   if (!options.config.empty()) setenv("SDP_CONFIG", options.config.c_str(), 1);
   if (!options.explain.empty()) return sdp::run::Explain(options.explain, options.command, library);
 
-  for (const std::string& problem : sdp::run::ConfigProblems(getenv, environ, kMostProblems)) Say(0, problem);
+  std::vector<std::string> problems = sdp::run::LookAtConfig(getenv, environ).problems;
+  for (const std::string& problem : sdp::run::Shortened(std::move(problems), kMostProblems)) Say(0, problem);
   sdp::run::Check check = sdp::run::CheckProgram(options.command);
   using sdp::run::Verdict;
   if (check.verdict == Verdict::kNotFound) return Say(127, check.path + " " + check.why);
