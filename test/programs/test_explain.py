@@ -4,12 +4,13 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 
 import harness
-from sdp_world import SDP_RUN, SDPSTAT
+from sdp_world import PMD, SDP_RUN, SDPSTAT
 
 
 class Tools(harness.ProgramTest):
@@ -325,6 +326,57 @@ class Doctor(Tools):
         self.assertRegex(
             got.stdout, rf"FAIL +port mapper +none answers at {path}, which belongs to user 65533"
         )
+
+    def test_a_port_mapper_that_a_program_has_for_itself(self):
+        """It is no failure that the host has none, and the advice is right when it has died."""
+        if os.geteuid() != 0:
+            self.skipTest("namespaces need root")
+        harness.need("ip", "nsenter", "unshare")
+        port = harness.free_port()
+        enter = 'ip link set lo up && mount -t tmpfs tmpfs /run && exec "$@"'
+        server = self.world.start(
+            ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-c", enter, "sh"]
+            + [SDP_RUN, "--stats-dir", self.world.stats_dir, "--pmd"]
+            + [sys.executable, harness.PEER, "sink-server", port],
+            preload=False,
+        )
+        path = self.world.wait_for_listener(port)["port_mapper"]
+
+        def inside(*command):
+            return self.tool(
+                "nsenter",
+                f"--target={server.pid}",
+                "--net",
+                "--mount",
+                *command,
+                SDP_PMD_SOCKET="",
+                SDP_PM_PORT="",
+            ).stdout
+
+        said = inside(SDPSTAT, "doctor")
+        self.assertRegex(
+            said,
+            rf"note +port mapper +none answers at /run/sdp/pmd\.sock; python\S*\[\d+\] has one for itself\n"
+            rf" +-> .*SDP_PMD_SOCKET={path}",
+        )
+        self.assertRegex(said, r"ok +UDP port +3935 is in use, as it should be\n")
+        self.assertRegex(said, r"ok +self-test +a connection to itself is SDP")
+        self.assertIn("Nothing stands in SDP's way on this host.", said)
+
+        children = pathlib.Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        daemon, program = sorted(
+            children, key=lambda pid: pathlib.Path(f"/proc/{pid}/comm").read_text() != "sdp-pmd\n"
+        )
+        os.kill(int(daemon), signal.SIGKILL)
+        harness.wait_until(lambda: self.world.listener(port) is None, "listener that is not registered")
+        advice = f"sdp-pmd --socket {path}"
+        said = inside(SDPSTAT, "doctor")
+        self.assertRegex(said, rf"WARN +listeners +1 of 1 not registered.*\n +-> .*{advice}")
+        self.assertRegex(inside(SDPSTAT, "why", program), rf"\nnot-registered: .*{advice}")
+        self.world.start(
+            ["nsenter", f"--target={server.pid}", "--net", "--mount", PMD, *advice.split()[1:]], preload=False
+        )
+        self.world.wait_for_listener(port)
 
     def test_the_way_to_another_host(self):
         """Step by step, as far as it goes."""

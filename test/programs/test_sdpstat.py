@@ -219,6 +219,7 @@ class Sdpstat(harness.ProgramTest):
             "sleep with the library",
         )
         self.assertEqual(self.why(idle.pid)[1][0]["reason"]["code"], "idle")
+        self.assertEqual("as root" in self.sdpstat("why", idle.pid).stdout, os.geteuid() != 0)
         self.assertIn(idle.pid, [p["pid"] for p in self.why("sle*")[1]])
         self.assertEqual(self.sdpstat("why", 2**22 + 1).returncode, 2)
         self.assertEqual(self.sdpstat("why", "no-such-program-anywhere").returncode, 2)

@@ -260,12 +260,10 @@ std::vector<Finding> Examine(const std::string& program) {
   Add(&out, ExamineServices(""));
   Add(&out, ExamineConfigFile(program));
   Add(&out, ExamineEnvironment());
-  const std::vector<Finding> daemon = ExamineDaemon();
-  const bool mapped = std::none_of(daemon.begin(), daemon.end(),
-                                   [](const Finding& finding) { return finding.grade == Grade::kFailure; });
-  Add(&out, daemon);
-  Add(&out, ExamineDevices());
   const stats::Snapshot snapshot = stats::ReadAll(stats::DefaultDirectories());
+  std::string socket;
+  Add(&out, ExamineDaemon(snapshot, &socket));
+  Add(&out, ExamineDevices());
   out.push_back(JudgeListeners(snapshot));
   Add(&out, JudgeSdpPorts(snapshot));
   Add(&out, {ExamineLimits(), ExamineStatsDirectory(), ExamineSeccomp()});
@@ -274,7 +272,8 @@ std::vector<Finding> Examine(const std::string& program) {
     out.push_back(
         {Grade::kWarning, "SDP_MODE", "is tcp in this environment: the library does nothing", "Unset it."});
   }
-  if (!library.empty()) out.push_back(ExamineConnection(library, mapped));
+  if (!socket.empty()) setenv("SDP_PMD_SOCKET", socket.c_str(), 1);
+  if (!library.empty()) out.push_back(ExamineConnection(library, !socket.empty()));
   if (!program.empty()) Add(&out, ExamineProgram(program));
   return out;
 }

@@ -24,8 +24,9 @@ Finding ExamineStatsDirectory();
 Finding JudgeDaemon(const std::string& path, const run::DaemonLook& look);
 // `answers`: this user's programs can register with a daemon. `is_free`: no program has the port.
 Finding JudgeUdpPort(uint16_t port, bool answers, bool is_free);
-// The daemon as libsdp.so looks for it, that of the user, or the host's; and the UDP port.
-std::vector<Finding> ExamineDaemon();
+// The daemon as libsdp.so looks for it: that of the user, the host's, or one that a program of this user has
+// for itself (sdp-run --pmd); and the UDP port. *socket: where one answers; empty: none does.
+std::vector<Finding> ExamineDaemon(const stats::Snapshot& snapshot, std::string* socket);
 
 // Whether the listeners of running processes are registered with a port mapper.
 Finding JudgeListeners(const stats::Snapshot& snapshot);

@@ -59,7 +59,19 @@ Finding JudgeMissing(const std::string& path) {
                   kAnother);
 }
 
-std::string Remedy(const std::string& path, uid_t owner) {
+// A listener's port mapper, where that serves this user. *program: whose listener. Empty: there is none.
+std::string PrivateDaemon(const stats::Snapshot& snapshot, std::string* program) {
+  for (const stats::ProcessStats& process : snapshot.processes) {
+    for (const stats::ConnectionRecord& record : process.records) {
+      if (record.counters.registered_at_ns == 0 || !run::DaemonRuns(record.reason_text)) continue;
+      *program = process.program + "[" + std::to_string(process.pid) + "]";
+      return record.reason_text;
+    }
+  }
+  return "";
+}
+
+std::string RemovalOf(const std::string& path, uid_t owner) {
   if (geteuid() == 0 || owner == geteuid()) return "Remove it (rm " + path + ").";
   return "Have root remove it (rm " + path + "), or let SDP_PMD_SOCKET name another.";
 }
@@ -131,17 +143,17 @@ Finding JudgeDaemon(const std::string& path, const run::DaemonLook& look) {
         return failure("none answers at " + path + ", which a daemon has left behind: servers stay TCP",
                        start);
       return failure("none answers at " + path + ", which belongs to " + owner + ": servers stay TCP",
-                     Remedy(path, look.user));
+                     RemovalOf(path, look.user));
     case DaemonState::kForbidden:
       if (look.user == geteuid() || look.user == 0)
         return failure("this user may not use " + path + ": servers stay TCP",
                        "Start sdp-pmd with a --socket-mode that lets this user in, such as 0666.");
       return failure("this user may not use " + path + ", which belongs to " + owner + ": servers stay TCP",
-                     Remedy(path, look.user));
+                     RemovalOf(path, look.user));
     case DaemonState::kStranger:
       return failure(path + " is served by " + owner +
                          ", who is neither root nor this user, and is not asked: servers stay TCP",
-                     Remedy(path, look.user));
+                     RemovalOf(path, look.user));
     case DaemonState::kBroken:
       break;
   }
@@ -174,10 +186,11 @@ Finding JudgeListeners(const stats::Snapshot& snapshot) {
     return {Grade::kFine, "listeners",
             sums.listeners == 0 ? "none runs" : std::to_string(sums.listeners) + " registered", ""};
   }
-  std::string first;
+  std::string first, remedy;
   for (const stats::ProcessStats& process : snapshot.processes) {
     for (const stats::ConnectionRecord& record : process.records) {
       if (!first.empty() || !stats::IsUnregisteredListener(record)) continue;
+      remedy = Remedy(*FindReason("not-registered"), record.reason_text);
       first = process.program + "[" + std::to_string(process.pid) + "] on " + ToString(record.local) + ": " +
               record.reason_text;
     }
@@ -185,7 +198,7 @@ Finding JudgeListeners(const stats::Snapshot& snapshot) {
   return {Grade::kWarning, "listeners",
           std::to_string(sums.unregistered) + " of " + std::to_string(sums.listeners + sums.unregistered) +
               " not registered, such as " + first,
-          "Start sdp-pmd: they register when the next client comes; sdpstat -l shows all."};
+          remedy + " sdpstat -l shows all listeners."};
 }
 
 std::vector<Finding> JudgeSdpPorts(const stats::Snapshot& snapshot) {
@@ -222,12 +235,13 @@ Finding JudgeUdpPort(uint16_t port, bool answers, bool is_free) {
           "ss -lunp sport = :" + number + " names the program; end it before you start sdp-pmd."};
 }
 
-std::vector<Finding> ExamineDaemon() {
+std::vector<Finding> ExamineDaemon(const stats::Snapshot& snapshot, std::string* socket) {
   std::vector<std::string> places = {run::LocalSocketPath()};
   const char* wanted = getenv("SDP_PMD_SOCKET");
-  if ((wanted == nullptr || *wanted == '\0') && places.front() != kHostSocket)
-    places.emplace_back(kHostSocket);
+  const bool named = wanted != nullptr && *wanted != '\0';
+  if (!named && places.front() != kHostSocket) places.emplace_back(kHostSocket);
   std::vector<Finding> out;
+  socket->clear();
   bool answers = false;
   for (const std::string& place : places) {
     const run::DaemonLook look = run::LookForDaemon(place);
@@ -235,10 +249,23 @@ std::vector<Finding> ExamineDaemon() {
     // No daemon of the user's own is no fault where the host's answers.
     if (answers || look.state != DaemonState::kNoSocket || out.empty())
       out.push_back(JudgeDaemon(place, look));
+    if (answers) *socket = place;
     if (answers) break;
   }
+  if (std::string program; !answers && !named) {
+    *socket = PrivateDaemon(snapshot, &program);
+    answers = !socket->empty();
+    if (answers) {
+      out.push_back({Grade::kNote, "port mapper",
+                     "none answers at " + places.back() + "; " + program + " has one for itself",
+                     "With SDP_PMD_SOCKET=" + *socket +
+                         " it serves another server, too. For all servers start one sdp-pmd instead."});
+    }
+  }
   if (answers) {
-    std::erase_if(out, [](const Finding& finding) { return finding.text.starts_with("none answers"); });
+    std::erase_if(out, [](const Finding& finding) {
+      return finding.grade == Grade::kFailure && finding.text.starts_with("none answers");
+    });
     for (Finding& finding : out) {
       if (finding.grade == Grade::kFailure) finding.grade = Grade::kWarning;
     }

@@ -1,5 +1,6 @@
 #include <fnmatch.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "tools/sdp-run/program_check.h"
 #include "tools/sdpstat/render.h"
@@ -53,7 +55,8 @@ std::string Headline(const ProcessView& process) {
   std::string out = process.program + "[" + std::to_string(process.pid) + "]" +
                     (process.title.empty() ? "" : " (" + process.title + ")") + ": ";
   if (!process.descriptors_readable)
-    return out + "it belongs to another user: run sdpstat as that user or as root\n";
+    return out + (geteuid() == 0 ? "the kernel does not let this root look at it (CAP_SYS_PTRACE)\n"
+                                 : "it belongs to another user: run sdpstat as that user or as root\n");
   if (!process.reason.empty()) {
     return out + process.reason + ": " + Meaning(process.reason) +
            (process.text.empty() ? "" : " (" + process.text + ")") + "\n";
@@ -79,16 +82,23 @@ std::string Registrations(const ProcessView& process) {
   return out;
 }
 
-void AddSockets(const ProcessView& process, std::vector<Cells>* rows, std::set<std::string>* reasons) {
+// Codes, each with what helps.
+using Reasons = std::set<std::pair<std::string, std::string>>;
+
+void AddReason(const std::string& code, const std::string& text, Reasons* reasons) {
+  if (const Reason* reason = FindReason(code)) reasons->emplace(code, Remedy(*reason, text));
+}
+
+void AddSockets(const ProcessView& process, std::vector<Cells>* rows, Reasons* reasons) {
   for (const Verdict& verdict : process.sockets) {
     if (verdict.reason.empty()) continue;
     rows->push_back({std::to_string(verdict.socket.fd), verdict.socket.state, ToString(verdict.socket.local),
                      ToString(verdict.socket.peer), verdict.reason, Side(verdict.reason), verdict.text});
-    reasons->insert(verdict.reason);
+    AddReason(verdict.reason, verdict.text, reasons);
   }
 }
 
-void AddPast(const ProcessView& process, std::vector<Cells>* rows, std::set<std::string>* reasons) {
+void AddPast(const ProcessView& process, std::vector<Cells>* rows, Reasons* reasons) {
   std::vector<const stats::ConnectionRecord*> newest;
   for (const auto& record : process.past) newest.push_back(&record);
   std::sort(newest.begin(), newest.end(),
@@ -98,7 +108,7 @@ void AddPast(const ProcessView& process, std::vector<Cells>* rows, std::set<std:
     const bool failed = record->counters.state == stats::State::kFailed;
     rows->push_back({"-", failed ? "failed" : "closed", ToString(record->local), ToString(record->peer),
                      record->reason, Side(record->reason), record->reason_text});
-    reasons->insert(record->reason);
+    AddReason(record->reason, record->reason_text, reasons);
   }
 }
 
@@ -150,11 +160,12 @@ std::vector<uint32_t> ProcessesCalled(const std::string& name) {
 
 std::string RenderWhy(const std::vector<ProcessView>& processes) {
   std::string out;
-  std::set<std::string> reasons, explained;
+  Reasons reasons;
+  std::set<std::string> explained;
   for (const ProcessView& process : processes) {
     out += Headline(process);
     if (!process.reason.empty()) {
-      reasons.insert(process.reason);
+      AddReason(process.reason, process.text, &reasons);
       explained.insert(process.reason);
     }
     if (!process.stats_directory.empty())
@@ -171,12 +182,9 @@ std::string RenderWhy(const std::vector<ProcessView>& processes) {
     if (rows.size() > 1) out += Layout(rows);
     out += "\n";
   }
-  for (const std::string& code : reasons) {
-    const Reason* reason = FindReason(code);
-    if (reason == nullptr) continue;
-    const std::string remedy = reason->remedy;
+  for (const auto& [code, remedy] : reasons) {
     if (!explained.contains(code)) {
-      out += code + ": " + reason->meaning + "." + (remedy.empty() ? "" : " " + remedy) + "\n";
+      out += code + ": " + Meaning(code) + "." + (remedy.empty() ? "" : " " + remedy) + "\n";
     } else if (!remedy.empty()) {
       out += code + ": " + remedy + "\n";  // the headline has said what it means
     }

@@ -1,5 +1,7 @@
 #include "tools/why/reasons.h"
 
+#include <unistd.h>
+
 namespace sdp::sdpstat {
 namespace {
 
@@ -81,7 +83,27 @@ constexpr Reason kReasons[] = {
      "look."},
 };
 
+// The port mapper's socket that a listener's text names, where a daemon does not make it by itself. Empty:
+// none.
+std::string_view SocketOfItsOwn(std::string_view text) {
+  constexpr std::string_view kBefore = "no sdp-pmd (";
+  if (!text.starts_with(kBefore) || !text.ends_with(")")) return {};
+  const std::string_view path = text.substr(kBefore.size(), text.size() - kBefore.size() - 1);
+  const bool is_default =
+      path == "/run/sdp/pmd.sock" || path.ends_with("/sdp-pmd.sock") || path.starts_with("/tmp/sdp-pmd-");
+  return is_default ? std::string_view() : path;
+}
+
 }  // namespace
+
+std::string Remedy(const Reason& reason, std::string_view text) {
+  const std::string_view code = reason.code, path = SocketOfItsOwn(text);
+  if (code == "not-registered" && !path.empty())
+    return "It looks there alone: start sdp-pmd --socket " + std::string(path) +
+           " as its user, or start the program anew.";
+  if (code == "idle" && geteuid() == 0) return "";  // root has looked there
+  return reason.remedy;
+}
 
 std::span<const Reason> AllReasons() { return kReasons; }
 

@@ -3,6 +3,7 @@
 #define SDP_TOOLS_WHY_REASONS_H_
 
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace sdp::sdpstat {
@@ -20,6 +21,8 @@ struct Reason {
 std::span<const Reason> AllReasons();
 // Null if there is no such code.
 const Reason* FindReason(std::string_view code);
+// What helps here, which `text`, as the process noted it, may narrow down. Empty: nothing to be done.
+std::string Remedy(const Reason& reason, std::string_view text);
 
 }  // namespace sdp::sdpstat
 
