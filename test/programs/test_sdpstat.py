@@ -187,6 +187,11 @@ class Sdpstat(harness.ProgramTest):
 
         wanted = [("ESTAB", False, "plain-client"), ("ESTAB", True, None), ("LISTEN", True, None)]
         harness.wait_until(lambda: sockets() == wanted, f"three sockets of the server: {sockets()}")
+        (row,) = self.table("-t", "process", server.pid)
+        self.assertRegex(row, rf"^tcp .* 127\.0\.0\.1:{port} +127\.0\.0\.1:\d+ .* plain-client ")
+        self.assertEqual(len(self.table("-a", "process", server.pid)), 3)
+        (told,) = [p for p in json.loads(self.sdpstat("-j").stdout)["processes"] if p["pid"] == server.pid]
+        self.assertEqual([f["reason"] for f in told["fallbacks"]], ["plain-client"])
 
         tcp = self.client(port, environment={"SDP_LINK": "tcp"})
         status, (process,) = self.why(tcp.pid)

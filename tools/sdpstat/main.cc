@@ -19,6 +19,7 @@
 #include "tools/sdpstat/doctor.h"
 #include "tools/sdpstat/live.h"
 #include "tools/sdpstat/mistyped.h"
+#include "tools/sdpstat/plain_clients.h"
 #include "tools/sdpstat/render.h"
 #include "tools/sdpstat/trace.h"
 #include "tools/sdpstat/why.h"
@@ -68,7 +69,7 @@ CLI::Validator Within(Number least, Number most) {
 void Declare(CLI::App& app, Options& options) {
   app.add_flag("-l,--listening", options.listening, "only listeners");
   app.add_flag("-a,--all", options.all,
-               "also the last sockets of each process that are TCP, with the reason");
+               "also the last sockets of each process that are TCP, and plain clients, with the reason");
   app.add_flag("-t,--tcp", options.tcp, "only those");
   app.add_flag("-i,--info", options.internals,
                "a second line: buffers, messages, stalls, the link's counters, rtt and retransmissions");
@@ -207,7 +208,12 @@ int Show(const Options& options) {
                                     .fallbacks = true,
                                     .pid = options.pid,
                                     .family = family};
-    return sdpstat::Watch({.read = [&] { return sdpstat::Select(ReadQuietly(options), wanted); },
+    const auto read = [&] {
+      stats::Snapshot everything = ReadQuietly(options);
+      sdpstat::AddPlainClients(&everything);
+      return sdpstat::Select(everything, wanted);
+    };
+    return sdpstat::Watch({.read = read,
                            .interval = std::chrono::duration<double>(options.interval),
                            .filter = text,
                            .fallbacks = options.all || options.tcp});
@@ -234,6 +240,7 @@ int Show(const Options& options) {
     selection.connections = selection.fallbacks_of_clients = false;
     selection.listeners = true;
   }
+  if (selection.fallbacks && !options.ended) sdpstat::AddPlainClients(&everything);
   const stats::Snapshot selected = sdpstat::Select(everything, selection);
 
   const sdp::kernel::LinkTable links =
