@@ -44,8 +44,8 @@ void RefreshConfig() {
   const NoCancellation no_cancellation;
   if (const LoadedConfig* loaded = store.Refresh(SteadyNanoseconds())) {
     FollowLogFile();
-    SDP_LOG(kInfo, "%s has changed: %zu rules for %s", loaded->path.c_str(), loaded->rules.size(),
-            ProgramName());
+    SDP_LOG(kInfo, "%s has changed: %zu rule%s for %s", loaded->path.c_str(), loaded->rules.size(),
+            loaded->rules.size() == 1 ? "" : "s", ProgramName());
     Report(*loaded);
   }
   errno = error;

@@ -202,7 +202,7 @@ in_root sh -c 'dpkg -i /tmp/*.upgrade' || die "the upgrade"
 grep -q '^use tcp server sshd' "$root/etc/sdp/libsdp.conf" || die "the configuration was overwritten"
 asked "deb-systemd-invoke restart sdp-pmd.service"
 findings=$(in_root sdpstat doctor || true)  # there is no port mapper now
-[[ $findings == *"/etc/sdp/libsdp.conf: 1 rules"* ]] || die "the configuration is not read: $findings"
+[[ $findings == *"/etc/sdp/libsdp.conf: 1 rule"* ]] || die "the configuration is not read: $findings"
 
 step "host-wide use ends with the package"
 library=$(in_root dpkg -L libsdp | grep '/libsdp\.so$')
@@ -214,6 +214,7 @@ mkdir -p "$root/etc/systemd/system/nginx.service.d"
 printf '[Service]\nEnvironment=LD_PRELOAD=%s\n' "$library" >"$root/etc/systemd/system/nginx.service.d/x.conf"
 
 step "remove and purge leave nothing"
+echo 'SDP_PMD_OPTIONS=--pmtime 0' >"$root/etc/default/sdp-pmd"
 said=$(in_root dpkg -r sdp-tools sdp-pmd libsdp 2>&1) || die "remove: $said"
 [[ $said == *"taking libsdp.so out of /etc/ld.so.preload"* ]] || die "remove did not say what it takes: $said"
 [[ $said == *"still named by: /etc/systemd/system/nginx.service.d/x.conf"* ]] || die "remove: $said"

@@ -152,7 +152,7 @@ class Rules(harness.ProgramTest):
         self.write("use both client * *:*\n")
         before = connect()[1]
         harness.wait_until(lambda: connect()[1] > before, "connection over SDP again")
-        self.assertIn("libsdp.conf has changed: 1 rules", self.world.sdp_log())
+        self.assertIn("libsdp.conf has changed: 1 rule for", self.world.sdp_log())
 
 
 if __name__ == "__main__":

@@ -239,6 +239,8 @@ class Doctor(Tools):
             rf"note +sleep +{path}:1: use tcp server \* \*:\*",
         ):
             self.assertRegex(env_config.stdout, pattern)
+        one = self.config("use tcp server * *:1\n")
+        self.assertIn(f"{one}: 1 rule\n", self.tool(SDPSTAT, "doctor", SDP_CONFIG=one).stdout)
         missing = self.tool(SDPSTAT, "doctor", "/nonexistent/program")
         self.assertEqual(missing.returncode, 1)
         self.assertIn("is not found", missing.stdout + missing.stderr)

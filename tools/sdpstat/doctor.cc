@@ -217,7 +217,9 @@ std::vector<Finding> ExamineConfig(const std::string& path, const std::string& t
     out.push_back({Grade::kFailure, "configuration", problem, "See libsdp.conf(5)."});
   if (out.empty())
     out.push_back(
-        {Grade::kFine, "configuration", path + ": " + std::to_string(file.rules.size()) + " rules", ""});
+        {Grade::kFine, "configuration",
+         path + ": " + std::to_string(file.rules.size()) + (file.rules.size() == 1 ? " rule" : " rules"),
+         ""});
   if (program.empty()) return out;
   const std::string name = program.substr(program.rfind('/') + 1);
   for (const preload::Rule& rule : file.rules) {

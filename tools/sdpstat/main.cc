@@ -74,7 +74,7 @@ void Declare(CLI::App& app, Options& options) {
   app.add_flag("-i,--info", options.internals,
                "a second line: buffers, messages, stalls, the link's counters, rtt and retransmissions");
   app.add_flag("-e,--extended", options.extended, "a second line: user, role, age, the reason");
-  app.add_flag("--ended", options.ended, "processes that died within the last minute, as they were then");
+  app.add_flag("--ended", options.ended, "processes found dead within the last minute, as they were");
   app.add_flag("-4,--ipv4", options.ipv4, "only IPv4");
   app.add_flag("-6,--ipv6", options.ipv6, "only IPv6");
   app.add_flag("-s,--summary", options.summary, "totals over all processes, closed connections included");
