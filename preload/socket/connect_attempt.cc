@@ -211,7 +211,8 @@ Outcome ConnectAttempt::Start(Time now) {
     return HandleAnswer(cached->state, cached->sdp_address, now);
   }
   from_cache_ = false;
-  lookup_ = PmLookup::Start(fd_, domain_, target_endpoint_, scope_id_, now);
+  lookup_ =
+      PmLookup::Start(fd_, domain_, target_endpoint_, scope_id_, WithinPatience(config().pm_timeout), now);
   if (lookup_ == nullptr)
     return GiveUp(FallbackReason::kPmUnreachable, "no way to ask the target's port mapper");
   phase_ = Phase::kAsking;
@@ -236,7 +237,7 @@ Outcome ConnectAttempt::HandleAnswer(pm::QueryState state, const pm::Endpoint& s
 }
 
 Outcome ConnectAttempt::ConnectLink(Time now) {
-  deadline_ = now + HandshakeLimit();
+  deadline_ = now + WithinPatience(config().handshake_timeout);
   if (!std::exchange(kernel_rnic_tried_, true)) {
     const pm::Endpoint target = ToEndpoint(sdp_address_);
     const Address address =
@@ -365,7 +366,8 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
 bool ConnectAttempt::IsOutdated(Time now) {
   if (now >= doubt_at_ && lookup_ == nullptr) {
     doubt_at_ = kNever;
-    lookup_ = PmLookup::Start(fd_, domain_, target_endpoint_, scope_id_, now);
+    lookup_ =
+        PmLookup::Start(fd_, domain_, target_endpoint_, scope_id_, WithinPatience(config().pm_timeout), now);
   }
   if (lookup_ == nullptr) return false;
   const pm::QueryState state = lookup_->Step(now);

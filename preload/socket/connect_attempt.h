@@ -108,7 +108,7 @@ class ConnectAttempt {
   Outcome HandleLink(int error, Time now);
   // connect_attempt_race.cc. WasSilent: the SDP port did not answer lately, and reason_text_ says so.
   bool WasSilent(Time now);
-  [[nodiscard]] Duration HandshakeLimit() const;
+  [[nodiscard]] Duration WithinPatience(Duration limit) const;
   void StartRace(Time now);
   Outcome StepLink(Time now);
   Outcome BeginRace(Time now);

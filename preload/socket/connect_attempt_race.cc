@@ -66,8 +66,7 @@ bool ConnectAttempt::WasSilent(Time now) {
 }
 
 // The program's own time-out leaves room for TCP.
-Duration ConnectAttempt::HandshakeLimit() const {
-  const Duration limit = config().handshake_timeout;
+Duration ConnectAttempt::WithinPatience(Duration limit) const {
   const Duration patience = kept_.send_timeout();
   return may_forgo_sdp() && patience > Duration::zero() ? std::min(limit, patience / 2) : limit;
 }

@@ -129,7 +129,7 @@ void RememberAnswer(const pm::Endpoint& sdp_address) {
 }
 
 std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endpoint& target,
-                                          uint32_t scope_id, Time now) {
+                                          uint32_t scope_id, Duration limit, Time now) {
   const std::optional<pm::Endpoint> central = config().pm_server;
   pm::Endpoint port_mapper = central.value_or(target);
   if (!central) port_mapper.port = config().pm_port;
@@ -149,7 +149,7 @@ std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endp
     return nullptr;  // bound to an address of the other version: the kernel reports the right error
 
   pm::PmClientOptions options;
-  options.overall_limit = config().pm_timeout;
+  options.overall_limit = limit;
   std::lock_guard lock(state().mutex);
   lookup->client_ = std::make_unique<pm::PmClient>(
       pm::PmQuery{.handle = NextHandle(state()), .local = *local, .target = target}, options, now);

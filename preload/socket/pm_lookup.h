@@ -31,10 +31,10 @@ void RememberAnswer(const pm::Endpoint& sdp_address);
 class PmLookup {
  public:
   // `tcp_fd` is the socket that will connect. It is bound to its local address and port, which the query
-  // names (SDP 7.4, CpPort). Returns null if the query cannot even start (no route, no descriptor): then
-  // there is no SDP.
+  // names (SDP 7.4, CpPort). `limit`: how long the port mapper may be silent. Returns null if the query
+  // cannot even start (no route, no descriptor): then there is no SDP.
   static std::unique_ptr<PmLookup> Start(int tcp_fd, int domain, const pm::Endpoint& target,
-                                         uint32_t scope_id, Time now);
+                                         uint32_t scope_id, Duration limit, Time now);
   ~PmLookup();
 
   // Returns kAsking until the query is decided. Then the outcome is in the cache too.

@@ -72,6 +72,18 @@ GIVES_UP = textwrap.dedent(
     """
 )
 
+# Gives its connect 200 ms, by SO_SNDTIMEO.
+HURRIED = textwrap.dedent(
+    f"""
+    import socket, struct, sys
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("qq", 0, 200_000))
+        s.connect((sys.argv[1], {PORT}))
+        s.sendall(b"done")
+        print(s.recv(100).decode())
+    """
+)
+
 
 class Firewall(two_hosts.TwoHostsTest):
     def setUp(self):
@@ -140,6 +152,14 @@ class Firewall(two_hosts.TwoHostsTest):
         self.assertIn("sdp-silent", why)
         self.assertRegex(why, r"no answer within \d+ ms; SDP is tried again in 60 s")
         self.assertRegex(why, r"did not answer \d s ago; SDP is tried again in \d+ s")
+
+    def test_nothing_takes_more_than_half_of_the_program_s_time_out(self):
+        for what in "udp dport 3935 drop", "udp dport 3935 accept":
+            with self.subTest(what):
+                self.server.filter(what, f"tcp dport {PORT} accept", "tcp flags syn drop")
+                told = self.client.run([sys.executable, "-c", HURRIED, self.server.address])
+                self.assertEqual(told, b"done\n")
+        self.assertEqual(self.over(self.client), (0, {"pm-timeout": 1, "sdp-silent": 1}))
 
     def test_dropped_and_not_blocking(self):
         self.drop()
