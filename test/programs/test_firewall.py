@@ -167,6 +167,24 @@ class Firewall(two_hosts.TwoHostsTest):
         self.assertEqual(self.over(self.client), (0, {"sdp-silent": 5}))
         self.assertEqual(self.accepted(), 5)
 
+    def test_doctor_finds_the_firewall(self):
+        pm, own, syn = "udp dport 3935", f"tcp dport {PORT}", "tcp flags syn"
+        for rules, step, connection in (
+            ((f"{pm} accept", f"{own} accept", f"{syn} drop"), "SDP port +sdp-silent", "is TCP"),
+            ((f"{pm} accept", f"{own} accept", f"{syn} reject"), "SDP port +sdp-refused", "is TCP"),
+            ((f"{pm} drop", f"{own} accept"), "port mapper +pm-timeout", "is TCP"),
+            ((f"{pm} reject", f"{own} accept"), "port mapper +pm-unreachable", "is TCP"),
+            (("drop",), "port mapper +pm-timeout", "fails: no answer within 15 s"),
+        ):
+            with self.subTest(rules):
+                self.server.filter(*rules)
+                doctor = self.client.start(
+                    [SDPSTAT, "doctor", f"{self.server.address}:{PORT}"],
+                    environment={"LD_PRELOAD": "", "SDP_PM_TIMEOUT_MS": 300},
+                )
+                self.assertEqual(doctor.wait(), 1)
+                self.assertRegex(doctor.output(), rf"FAIL +{step}: (.*\n)+\w+ +connection +{connection}")
+
     def test_answered_by_a_firewall_alone(self):
         # The handshake with the SDP port passes, and no data does. The program's own time-out ends the first
         # connect.

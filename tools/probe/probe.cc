@@ -22,7 +22,7 @@
 namespace sdp::probe {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(30);
+constexpr auto kPatience = std::chrono::seconds(15);  // longer than a handshake may take
 
 class TemporaryDirectory {
  public:
@@ -56,8 +56,8 @@ class TemporaryDirectory {
   _exit(127);
 }
 
-// Until the end of the line, or of the patience.
-std::string ReadLine(int fd) {
+// Until the end of the line, or of the patience: then *late is true.
+std::string ReadLine(int fd, bool* late) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   std::string line;
   for (char c = 0; line.size() < 4096;) {
@@ -65,7 +65,8 @@ std::string ReadLine(int fd) {
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now())
             .count();
     pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
-    if (left <= 0 || poll(&entry, 1, static_cast<int>(left)) <= 0 || read(fd, &c, 1) != 1) return "";
+    *late = left <= 0 || poll(&entry, 1, static_cast<int>(left)) <= 0;
+    if (*late || read(fd, &c, 1) != 1) return "";
     if (c == '\n') return line;
     line += c;
   }
@@ -101,22 +102,27 @@ Result Probe(const Request& request) {
   if (pid == 0) Become(request, directory.path(), to_probe[0], from_probe[1]);
   close(to_probe[0]);
   close(from_probe[1]);
-  const std::string line = pid > 0 ? ReadLine(from_probe[0]) : "";
+  bool late = false;
+  const std::string line = pid > 0 ? ReadLine(from_probe[0], &late) : "";
   if (line.starts_with(kConnected)) {
     result.connected = true;
     result.milliseconds = std::atof(line.c_str() + strlen(kConnected));
   } else if (line.starts_with(kFailed)) {
     result.connect_error = line.substr(strlen(kFailed));
+  } else if (late) {
+    result.connect_error = "no answer within " + std::to_string(kPatience.count()) + " s";
   } else {
     result.error = "the probe did not answer: can " + request.library + " be preloaded?";
   }
   if (result.error.empty()) result.record = FindRecord(directory.path());
+  // Of a connect that is still under way.
+  if (late && result.record && result.record->kind == stats::Kind::kConnection) result.record.reset();
   std::ifstream log(directory.path() + "/log");
   result.log.assign(std::istreambuf_iterator<char>(log), {});
   close(to_probe[1]);  // the probe ends
   close(from_probe[0]);
   if (pid > 0) {
-    if (!result.error.empty()) kill(pid, SIGKILL);
+    if (late || !result.error.empty()) kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
   }
   return result;

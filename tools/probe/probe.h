@@ -28,8 +28,8 @@ struct Result {
   std::string log;  // the library's lines, SDP_LOG=info
 };
 
-// Runs this executable again, as request.program and with the library preloaded. Gives up after half a
-// minute.
+// Runs this executable again, as request.program and with the library preloaded. Gives up after 15 seconds:
+// then it has not connected.
 Result Probe(const Request& request);
 
 // The other side: an executable that calls Probe begins its main with this. True: it was the probe, and

@@ -190,7 +190,9 @@ Finding JudgeListeners(const stats::Snapshot& snapshot) {
   for (const stats::ProcessStats& process : snapshot.processes) {
     for (const stats::ConnectionRecord& record : process.records) {
       if (!first.empty() || !stats::IsUnregisteredListener(record)) continue;
-      remedy = Remedy(*FindReason("not-registered"), record.reason_text);
+      const Reason* reason = FindReason("not-registered");
+      if (const std::string special = Remedy(*reason, record.reason_text); special != reason->remedy)
+        remedy = special;
       first = process.program + "[" + std::to_string(process.pid) + "] on " + ToString(record.local) + ": " +
               record.reason_text;
     }
@@ -198,7 +200,8 @@ Finding JudgeListeners(const stats::Snapshot& snapshot) {
   return {Grade::kWarning, "listeners",
           std::to_string(sums.unregistered) + " of " + std::to_string(sums.listeners + sums.unregistered) +
               " not registered, such as " + first,
-          remedy + " sdpstat -l shows all listeners."};
+          remedy.empty() ? "Start sdp-pmd: they register when the next client comes; sdpstat -l shows all."
+                         : remedy};
 }
 
 std::vector<Finding> JudgeSdpPorts(const stats::Snapshot& snapshot) {

@@ -62,10 +62,10 @@ std::vector<Finding> JudgeWay(const std::string& host, const probe::Result& resu
   std::vector<Finding> out;
   const bool sdp = result.record && result.record->kind == stats::Kind::kConnection;
   const std::string reason = sdp || !result.record ? "" : result.record->reason;
-  if (!result.record) {
+  if (!result.record && result.connected) {
     out.push_back({Grade::kFailure, "rules", "the library leaves such a connection alone",
                    "Look at SDP_MODE and at the rules of libsdp.conf."});
-  } else {
+  } else if (result.record) {
     bool ended = false;
     for (const Step& step : kSteps) {
       ended = EndsHere(step, reason);
