@@ -189,6 +189,32 @@ class Settings(Tools):
             self.assertIn(message, got.stderr)
         self.assertRegex(self.tool(SDP_RUN, "--version").stdout, r"^sdp-run \d+\.\d+\.\d+\n$")
 
+    def test_a_port_mapper_for_one_program_beside_the_host_s(self):
+        """A user's program has the host's: it starts none, and does not say that one is missing."""
+        if os.geteuid() != 0:
+            self.skipTest("namespaces need root")
+        harness.need("ip", "unshare")
+        for file in SDP_RUN, self.world.library:
+            shutil.copy(file, self.world.directory)
+        self.world.directory.chmod(0o755)
+        script = """
+            ip link set lo up && mount -t tmpfs tmpfs /run && cd "$1" || exit
+            "$2" --log-level error --ready-fd 3 3>ready 2>/dev/null &
+            until [ -s ready ]; do sleep 0.02; done
+            setpriv --reuid=65533 --clear-groups ./sdp-run --lib ./libsdp.so --pmd true
+            status=$?
+            kill $!
+            exit $status
+        """
+        got = self.tool(
+            *("unshare", "--net", "--mount", "--propagation", "private", "sh", "-c", script, "sh"),
+            self.world.directory,
+            PMD,
+            SDP_PMD_SOCKET="",
+            XDG_RUNTIME_DIR="",
+        )
+        self.assertEqual((got.returncode, got.stderr), (0, ""))
+
     def test_require_fails_rather_than_falls_back(self):
         port = self.serve(preload=False)
         got = self.tool(

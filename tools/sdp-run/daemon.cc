@@ -36,13 +36,13 @@ DaemonLook WhyNot(const std::string& path, int error) {
 
 }  // namespace
 
-std::string LocalSocketPath() {
+std::vector<std::string> LocalSocketPaths() {
   const char* wanted = getenv("SDP_PMD_SOCKET");
-  if (wanted != nullptr && *wanted != '\0') return wanted;
-  if (geteuid() == 0) return kSystemSocket;
+  if (wanted != nullptr && *wanted != '\0') return {wanted};
+  if (geteuid() == 0) return {kSystemSocket};
   const char* runtime = getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && *runtime != '\0') return std::string(runtime) + "/sdp-pmd.sock";
-  return "/tmp/sdp-pmd-" + std::to_string(geteuid()) + ".sock";
+  if (runtime != nullptr && *runtime != '\0') return {std::string(runtime) + "/sdp-pmd.sock", kSystemSocket};
+  return {"/tmp/sdp-pmd-" + std::to_string(geteuid()) + ".sock", kSystemSocket};
 }
 
 DaemonLook LookForDaemon(const std::string& socket_path) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace sdp::run {
 
@@ -23,8 +24,9 @@ struct DaemonLook {
   int error = 0;   // kBroken: errno
 };
 
-// The local socket that a preloaded process would register with: SDP_PMD_SOCKET, or the default of this user.
-std::string LocalSocketPath();
+// The local sockets that a preloaded process would register with, the first that answers: SDP_PMD_SOCKET, or
+// this user's and the host's.
+std::vector<std::string> LocalSocketPaths();
 DaemonLook LookForDaemon(const std::string& socket_path);
 // Whether a port mapper answers there that the library would register with.
 bool DaemonRuns(const std::string& socket_path);

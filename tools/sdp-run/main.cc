@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
@@ -178,7 +179,8 @@ std::string ChooseLibrary(const Options& options, std::string* out) {
 
 // Whether a port mapper of our own is needed and can serve; says why not.
 bool WantsPrivateDaemon() {
-  if (sdp::run::DaemonRuns(sdp::run::LocalSocketPath())) return false;
+  const std::vector<std::string> places = sdp::run::LocalSocketPaths();
+  if (std::any_of(places.begin(), places.end(), sdp::run::DaemonRuns)) return false;
   if (sdp::run::UdpPortIsFree(kPortMapperPort)) return true;
   Say(0,
       "UDP port 3935 is taken, perhaps by the port mapper of another sdp-run --pmd: servers will be "

@@ -23,7 +23,6 @@ using run::DaemonState;
 
 constexpr uint16_t kPortMapperPort = 3935;
 constexpr uint16_t kFirstUnprivilegedPort = 1024;
-constexpr char kHostSocket[] = "/run/sdp/pmd.sock";
 constexpr char kAnother[] = "Let SDP_STATS_DIR name a directory of its own.";
 
 uint16_t PmPort() {
@@ -239,10 +238,9 @@ Finding JudgeUdpPort(uint16_t port, bool answers, bool is_free) {
 }
 
 std::vector<Finding> ExamineDaemon(const stats::Snapshot& snapshot, std::string* socket) {
-  std::vector<std::string> places = {run::LocalSocketPath()};
+  const std::vector<std::string> places = run::LocalSocketPaths();
   const char* wanted = getenv("SDP_PMD_SOCKET");
   const bool named = wanted != nullptr && *wanted != '\0';
-  if (!named && places.front() != kHostSocket) places.emplace_back(kHostSocket);
   std::vector<Finding> out;
   socket->clear();
   bool answers = false;
