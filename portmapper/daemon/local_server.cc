@@ -234,9 +234,8 @@ void LocalServer::HandleClient(Clients::iterator client, Time now) {
   if (!more || client->registered) {
     for (const int fd : message.descriptors) foreign_.Close(fd, client->uid);
     if (more) ++counters_.dropped;  // one message is all there is to say
-    if (client->registered) {
-      Log(LogLevel::kInfo, "%s: %s ends", OwnerOf(client->registration), client->listener.address.ToString());
-    }
+    if (client->registered)
+      Note(client->registration, absl::StrCat(client->listener.address.ToString(), " ends"), now);
     Drop(client);
     return;
   }
@@ -285,8 +284,10 @@ void LocalServer::HandleRequest(Clients::iterator client, const LocalMessage& me
   by_registration_.emplace(client->registration, client);
   registered_.splice(registered_.end(), silent_, client);
   ++counters_.registered;
-  Log(LogLevel::kInfo, "%s: %s is served over SDP at %s", OwnerOf(client->registration),
-      proof->registration.conventional.ToString(), proof->registration.sdp.ToString());
+  Note(client->registration,
+       absl::StrCat(proof->registration.conventional.ToString(), " is served over SDP at ",
+                    proof->registration.sdp.ToString()),
+       now);
   Confirm(client);
 }
 
@@ -306,6 +307,13 @@ void LocalServer::Refuse(Clients::iterator client, const ProofFailure& failure, 
   const size_t size = Serialize(RegisterReply{kLocalProtocolVersion, failure.refusal, failure.text}, reply);
   (void)!send(client->fd, reply.data(), size, MSG_DONTWAIT | MSG_NOSIGNAL);
   Drop(client);
+}
+
+void LocalServer::Note(RegistrationId id, const std::string& what, Time now) {
+  uint64_t suppressed = 0;
+  if (!LogEnabled(LogLevel::kInfo) || !note_limiter_.Allow(now, &suppressed)) return;
+  const std::string others = suppressed == 0 ? "" : absl::StrCat(" (", suppressed, " more lines suppressed)");
+  Log(LogLevel::kInfo, "%s: %s%s", OwnerOf(id), what, others);
 }
 
 void LocalServer::Drop(Clients::iterator client) {
@@ -355,7 +363,7 @@ bool LocalServer::VerifyAlive(RegistrationId id, Time now) {
     return true;
   }
   ++counters_.vanished;
-  Log(LogLevel::kInfo, "%s: %s no longer listens", OwnerOf(id), client.listener.address.ToString());
+  Note(id, absl::StrCat(client.listener.address.ToString(), " no longer listens"), now);
   Drop(found->second);
   return false;
 }

@@ -105,6 +105,8 @@ class LocalServer {
   [[nodiscard]] Result<ListenerProof, ProofFailure> Prove(const LocalMessage& message, Bytes data, Time now);
   void Confirm(Clients::iterator client);
   void Refuse(Clients::iterator client, const ProofFailure& failure, Time now);
+  // Of a registration: in the log, but for what would fill it.
+  void Note(RegistrationId id, const std::string& what, Time now);
   void Drop(Clients::iterator client);
   [[nodiscard]] bool Admit(uid_t uid) const;
   void SetAccepting(bool accepting);
@@ -129,6 +131,7 @@ class LocalServer {
   OwnAddresses own_addresses_;
   ForeignDescriptors foreign_;
   LogLimiter log_limiter_{20};
+  LogLimiter note_limiter_{200};
 };
 
 }  // namespace sdp::pm

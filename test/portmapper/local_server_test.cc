@@ -3,7 +3,11 @@
 #include "portmapper/daemon/local_server.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+
+#include <algorithm>
+#include <string>
 
 #include "portmapper/daemon/foreign_descriptors.h"
 #include "portmapper/daemon/listener_watch.h"
@@ -57,6 +61,26 @@ TEST_CASE("a client that says nothing has until its limit", "[local_server]") {
   CHECK(f.local->clients() == 0);
   CHECK(f.local->counters().dropped == 1);
   CHECK(AwaitEnd(connection.get()));
+}
+
+TEST_CASE("a user who registers again and again does not fill the log", "[local_server]") {
+  Fixture f;
+  SetLogLevel(LogLevel::kInfo);
+  const ListenerPair pair("127.0.0.1");
+  const UniqueFd log(memfd_create("log", MFD_CLOEXEC));
+  const UniqueFd before(dup(STDERR_FILENO));
+  dup2(log.get(), STDERR_FILENO);
+  const auto register_and_end = [&](Time now) {
+    f.Register(pair, now);
+    f.Settle(now);
+  };
+  for (int i = 0; i < 300; ++i) register_and_end(Ms(100'000));
+  register_and_end(Ms(110'000));
+  dup2(before.get(), STDERR_FILENO);
+  std::string text(1 << 20, '\0');
+  text.resize(static_cast<size_t>(std::max<ssize_t>(pread(log.get(), text.data(), text.size(), 0), 0)));
+  CHECK(std::count(text.begin(), text.end(), '\n') == 202);
+  CHECK(text.find(" (400 more lines suppressed)\n") != std::string::npos);
 }
 
 TEST_CASE("a registered client has no limit, and does not keep silent ones alive", "[local_server]") {
