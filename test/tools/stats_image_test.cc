@@ -126,6 +126,9 @@ TEST_CASE("a process's title is what it adds to the name, without its command") 
   CHECK(TitleIn("nginx: master process /usr/sbin/nginx -g x;\0"s, "nginx") == "master process");
   CHECK(TitleIn("postgres: 15/main: joe sales 10.0.0.2(41000) idle \0"s, "postgres") ==
         "15/main: joe sales 10.0.0.2(41000) idle");
+  CHECK(TitleIn("postgres: postgres postgres 10.0.0.2(41000) idle\0"s, "postgres") ==
+        "postgres postgres 10.0.0.2(41000) idle");
+  CHECK(TitleIn("nginx: master process nginx\0"s, "nginx") == "master process");
   CHECK(TitleIn("php-fpm: pool www\0"s, "php-fpm8.2") == "pool www");
   CHECK(TitleIn("sshd: /usr/sbin/sshd -D [listener] 0 of 10-100 startups\0"s, "sshd").empty());
   CHECK(TitleIn("nginx\0-c\0a: b\0"s, "nginx").empty());

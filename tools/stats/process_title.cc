@@ -1,16 +1,20 @@
 #include "tools/stats/process_title.h"
 
 #include <fstream>
+#include <iterator>
 #include <sstream>
+#include <vector>
 
 namespace sdp::stats {
 namespace {
 
 constexpr size_t kLongest = 40;
 
-// A word from which on the title repeats the command: "master process nginx -c nginx.conf".
-bool BeginsCommand(const std::string& word, std::string_view program) {
-  return word == program || word.front() == '/' || word.front() == '-';
+// From that word on the title repeats the command: "master process nginx -c nginx.conf". A database may bear
+// the program's name, too: "postgres postgres 10.0.0.2(41000) idle".
+bool BeginsCommand(const std::vector<std::string>& words, size_t i, std::string_view program) {
+  const bool ends = i + 1 == words.size() || words[i + 1].front() == '-';
+  return (words[i] == program && ends) || words[i].front() == '/' || words[i].front() == '-';
 }
 
 }  // namespace
@@ -20,12 +24,11 @@ std::string TitleIn(std::string_view arguments, std::string_view program) {
   const std::string title(arguments.substr(0, arguments.find('\0')));
   const size_t colon = title.find(": ");
   if (colon == std::string::npos || title.find_first_of(" /") < colon) return "";
-  std::istringstream words(title.substr(colon + 2));
+  std::istringstream text(title.substr(colon + 2));
+  const std::vector<std::string> words(std::istream_iterator<std::string>(text), {});
   std::string out;
-  for (std::string word; words >> word && !BeginsCommand(word, program);) {
-    if (!out.empty()) out += ' ';
-    out += word;
-  }
+  for (size_t i = 0; i < words.size() && !BeginsCommand(words, i, program); ++i)
+    out += (i == 0 ? "" : " ") + words[i];
   if (out.size() > kLongest) out.replace(kLongest - 3, std::string::npos, "...");
   for (char& c : out) {
     if (c < ' ' || c > '~') c = '?';
