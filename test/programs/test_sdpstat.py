@@ -18,6 +18,7 @@ import unittest
 import harness
 from sdp_world import SDPSTAT
 
+COMPLETION = pathlib.Path(__file__).parents[2] / "packaging/completions/sdpstat"
 SCHEMAS = pathlib.Path(__file__).parents[2] / "tools/sdpstat"
 SCHEMA = json.loads((SCHEMAS / "sdpstat.schema.json").read_text())
 WHY_SCHEMA = json.loads((SCHEMAS / "sdpstat-why.schema.json").read_text())
@@ -242,6 +243,13 @@ class Sdpstat(harness.ProgramTest):
         children = pathlib.Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
         child = harness.wait_until(lambda: children.read_text().strip(), "child")
         harness.wait_until(lambda: self.why(child)[1][0]["reason"]["code"] == "zombie", "zombie")
+        offered = subprocess.run(
+            ["bash", "-c", 'complete() { :; }; . "$0"; _sdpstat_processes --pid', COMPLETION],
+            capture_output=True,
+            text=True,
+        ).stdout.split()
+        self.assertIn(str(parent.pid), offered)
+        self.assertNotIn(child, offered)
         kernel_threads = [
             entry.name
             for entry in pathlib.Path("/proc").iterdir()

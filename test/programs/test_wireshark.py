@@ -216,6 +216,10 @@ class Dissector(harness.ProgramTest):
         rows = self.tshark(capture, "iwarp_sdp.mid", options=("--disable-protocol", "rpcordma"))
         self.assertEqual(rows, [[[]]] * 8)
 
+    def test_who_captures_is_told_of_it(self):
+        told = subprocess.run([SDPSTAT, "trace", "--help"], capture_output=True, text=True).stdout
+        self.assertIn("wireshark -X lua_script:/usr/share/sdp/sdp.lua FILE", told)
+
     def test_a_trace_of_programs(self):
         port = harness.free_port()
         self.world.peer("echo-server", port)

@@ -127,6 +127,7 @@ void DeclareTrace(CLI::App& trace, Options& options) {
   trace.footer(
       "The process is on the left of the ladder, its peer on the right. Payload is not shown, and not "
       "captured.\n"
+      "wireshark -X lua_script:/usr/share/sdp/sdp.lua FILE shows the fields of SDP's messages in a capture.\n"
       "Exit status: 0; 1 there is nothing to trace; 2 there is no such process.");
 }
 
