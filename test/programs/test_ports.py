@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+from xml.etree import ElementTree
 
 import harness
 import two_hosts
@@ -214,6 +215,10 @@ class Ports(two_hosts.TwoHostsTest):
         self.assert_connects(port=PORT + 2, pm_denied=1)
 
     def test_the_rules_of_the_packages(self):
+        service = ElementTree.parse(RULES.with_name("sdp.firewalld.xml"))
+        for port in service.findall("port"):
+            self.assertIn(f" {port.get('protocol')} dport {port.get('port')} accept", RULES.read_text())
+        self.assertEqual(len(service.findall("port")), 2)
         self.serve(SDP_PORTS="45000-45099")
         self.server.net("nft", "-f", RULES)
         self.connect()

@@ -103,6 +103,24 @@ TEST_CASE("the program is that of the unit with its drop-ins, over several lines
   CHECK(EnableService(root.Request("web")).done);
 }
 
+TEST_CASE("what in the unit would keep the service on TCP is said") {
+  const Root root;
+  const auto text = [&] { return EnableService(root.Request("web")).text; };
+  CHECK(text().find("sdp.conf. Now: ") != std::string::npos);
+  CHECK(text().find("sdp.conf. Now: ") != std::string::npos);  // its own LD_PRELOAD is none of the unit's
+  const std::string drop_in = "etc/systemd/system/web.service.d/more.conf";
+  for (const char* bad : {"AF_INET \\\n AF_INET6", "~AF_UNIX AF_PACKET"}) {
+    root.Write(drop_in, "[Service]\nRestrictAddressFamilies=" + std::string(bad) + "\n");
+    CHECK(text().find("RestrictAddressFamilies= leaves out AF_UNIX") != std::string::npos);
+  }
+  for (const char* fine : {"AF_INET AF_UNIX", "~AF_PACKET", "AF_INET\nRestrictAddressFamilies="}) {
+    root.Write(drop_in, "[Service]\nRestrictAddressFamilies=" + std::string(fine) + "\n");
+    CHECK(text().find("AF_UNIX") == std::string::npos);
+  }
+  root.Write(drop_in, "[Service]\nEnvironment=A=b \"LD_PRELOAD=libjemalloc.so.2\"\n");
+  CHECK(text().find("It sets LD_PRELOAD itself, too") != std::string::npos);
+}
+
 TEST_CASE("doctor finds enabled services whose library, or unit, is gone") {
   const Root root;
   CHECK(sdpstat::ExamineServices(root.path()).empty());

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "tools/sdp-run/program_check.h"
 
@@ -68,6 +69,13 @@ std::vector<fs::path> FilesOf(const std::string& root, const std::string& name, 
   return files;
 }
 
+std::string FirstLine(const fs::path& path) {
+  std::string line;
+  std::ifstream file(path);
+  std::getline(file, line);
+  return line;
+}
+
 // A line, with those that a backslash at its end continues.
 bool GetWholeLine(std::istream& file, std::string* line) {
   line->clear();
@@ -99,6 +107,28 @@ std::string ProgramOf(const std::vector<fs::path>& files) {
   return first;
 }
 
+// What in the unit would keep its listeners TCP. Begins a sentence behind another; empty: nothing.
+std::string Concerns(const std::vector<fs::path>& files) {
+  std::string families;
+  bool preloads = false;
+  for (const fs::path& path : files) {
+    const bool ours = FirstLine(path) == kMark;
+    std::ifstream file(path);
+    for (std::string line; GetWholeLine(file, &line);) {
+      constexpr std::string_view kFamilies = "RestrictAddressFamilies=";
+      if (line == kFamilies) families.clear();  // takes back what stands before it
+      if (line.starts_with(kFamilies)) families += line.substr(kFamilies.size()) + " ";
+      preloads |= !ours && line.starts_with("Environment=") && line.find("LD_PRELOAD=") != std::string::npos;
+    }
+  }
+  std::string out;
+  const bool names_it = families.find("AF_UNIX") != std::string::npos;
+  if (families.find_first_not_of(' ') != std::string::npos && families.starts_with('~') == names_it)
+    out += ". Its RestrictAddressFamilies= leaves out AF_UNIX, by which it registers";
+  if (preloads) out += ". It sets LD_PRELOAD itself, too, and systemd takes the last one alone";
+  return out;
+}
+
 // As a word in a unit file: quoted, and without specifiers.
 std::string Quoted(const std::string& text) {
   std::string out = "\"";
@@ -117,13 +147,6 @@ std::string Text(const ServiceRequest& request) {
   for (const auto& [name, value] : request.settings)
     text += "Environment=" + Quoted(name + "=" + value) + "\n";
   return text;
-}
-
-std::string FirstLine(const fs::path& path) {
-  std::string line;
-  std::ifstream file(path);
-  std::getline(file, line);
-  return line;
 }
 
 fs::path DropIn(const ServiceRequest& request) {
@@ -151,7 +174,8 @@ ServiceOutcome EnableService(const ServiceRequest& request) {
   const std::string name = FullName(request.unit);
   const auto unit = FindUnit(request.root, name);
   if (!unit) return {.text = "there is no service " + name};
-  const std::string program = ProgramOf(FilesOf(request.root, name, *unit));
+  const std::vector<fs::path> files = FilesOf(request.root, name, *unit);
+  const std::string program = ProgramOf(files);
   if (!program.empty()) {
     const Check check = CheckProgram({request.root + program});
     if (check.verdict != Verdict::kFine && !request.anyway)
@@ -165,7 +189,7 @@ ServiceOutcome EnableService(const ServiceRequest& request) {
   file << Text(request);
   file.close();
   if (error || !file) return {.text = path.string() + " cannot be written: are you root?"};
-  return {.done = true, .text = "wrote " + path.string() + Next(name)};
+  return {.done = true, .text = "wrote " + path.string() + Concerns(files) + Next(name)};
 }
 
 ServiceOutcome DisableService(const ServiceRequest& request) {
