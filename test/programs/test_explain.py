@@ -406,6 +406,19 @@ class Doctor(Tools):
         )
         self.world.wait_for_listener(port)
 
+    def test_a_port_mapper_that_does_not_let_this_user_in(self):
+        if os.geteuid() != 0:
+            self.skipTest("this is not root")
+        program = shutil.copy(SDPSTAT, self.world.directory)
+        self.world.directory.chmod(0o755)
+        self.world.pmd_socket.chmod(0o600)
+        got = self.tool("setpriv", "--reuid=65533", "--clear-groups", program, "doctor")
+        self.assertRegex(
+            got.stdout,
+            rf"FAIL +port mapper +this user may not use {self.world.pmd_socket}: servers stay TCP\n"
+            r" +-> Start sdp-pmd with a --socket-mode that lets this user in",
+        )
+
     def test_the_way_to_another_host(self):
         """Step by step, as far as it goes."""
         port, plain = self.serve(), self.serve(preload=False)

@@ -92,6 +92,24 @@ class PostgreSql(harness.ProgramTest):
             self.client(ends, port, "psql", "-Atc", "select count(*) from pgbench_history").strip(), "480"
         )
         self.assert_carried(port, ends, at_least=50)
+        if ends.sdp:
+            self.check_the_backend_s_title(port)
+
+    def check_the_backend_s_title(self, port):
+        """It says whose the backend is, though the database bears the program's name."""
+        client = self.world.start(
+            ["psql", "-h", "127.0.0.1", "-p", port, "-U", "tester", "-c", "select pg_sleep(60)", "postgres"]
+        )
+        backends = lambda: [
+            process["title"] or ""
+            for process in self.world.sdpstat()["processes"]
+            if process["program"] == "postgres"
+        ]
+        title = r"tester postgres 127\.0\.0\.1\(\d+\) SELECT"
+        harness.wait_until(
+            lambda: any(re.fullmatch(title, backend) for backend in backends()), "backend with its title"
+        )
+        client.stop()
 
     def ready(self, ends, port):
         return (
