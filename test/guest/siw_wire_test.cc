@@ -27,6 +27,7 @@
 namespace sdp::guest {
 namespace {
 
+using iwarp::RtrWay;
 using iwarp::test::AsBytes;
 using iwarp::test::Fd;
 using iwarp::test::Now;
