@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "portmapper/registrar.h"
+#include "preload/config.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
 #include "preload/socket/pm_lookup.h"
@@ -161,7 +162,8 @@ void AskingPeer::Connect(uint16_t port) {
   program_accepted_ = true;
   sockaddr_in target = Loopback(port);
   const pm::Endpoint endpoint = preload::ToEndpoint(preload::MakeAddress(Generic(&target), sizeof target));
-  auto lookup = preload::PmLookup::Start(link_, AF_INET, endpoint, 0, preload::Now());
+  auto lookup =
+      preload::PmLookup::Start(link_, AF_INET, endpoint, 0, preload::config().pm_timeout, preload::Now());
   Check(lookup != nullptr, "no port mapper");
   while (lookup->Step(preload::Now()) == pm::QueryState::kAsking) {
     pollfd asked{.fd = lookup->fd(), .events = POLLIN, .revents = 0};
