@@ -284,7 +284,7 @@ class Memory(Bench):
 
 
 class ConnectRate(Bench):
-    rows = (Row("connect, one byte to and fro, close", "/s", True, 0.30),)
+    rows = (Row("connect, one byte to and fro, close", "/s", True, 0.75),)
 
     def start(self, place, side):
         self.serve([sdp_world.CONNECTIONS, "serve", place], side)

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <mutex>
 #include <new>
 
 #include "preload/config.h"
@@ -14,6 +15,8 @@
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/co_holders.h"
+#include "preload/socket/core_watch.h"
+#include "preload/socket/poll_budget.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
@@ -22,6 +25,48 @@ namespace sdp::preload {
 namespace {
 
 constexpr timespec kRestBetweenSteps{.tv_sec = 0, .tv_nsec = 300'000};
+
+// How long connects of this process look for what they wait for, before they sleep. On one host the accepting
+// end answers sooner than a thread that sleeps would wake up.
+struct ConnectLooks {
+  Mutex mutex;  // never waited for: fork may leave it locked in the child
+  PollBudget budget{config().poll};
+};
+ConnectLooks& connect_looks() {
+  static ConnectLooks* const instance = new ConnectLooks;
+  return *instance;
+}
+
+// poll() of two links, and of a third place for PollRestarting. `restarts`: as a connect without a time-out
+// does after a signal handler.
+int LookThenPoll(pollfd* links, Time until, bool restarts) {
+  const auto poll = [&] { return restarts ? PollRestarting(links, 2, until) : PollOnce(links, 2, until); };
+  std::unique_lock lock(connect_looks().mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return poll();
+  PollBudget& budget = connect_looks().budget;
+  const Time began = Now();
+  const Time end = std::min(until, began + budget.Next());
+  const HandlerWatch handlers;
+  CoreWatch core;
+  while (Now() < end) {
+    for (int i = 0; i < CoreWatch::kLooksPerOffer; ++i) {
+      const int ready = real.poll(links, 2, 0);
+      if (ready == 0) continue;
+      budget.NoteFound();
+      return ready;
+    }
+    if (handlers.Interrupts(restarts)) return Fail(EINTR);
+    if (!core.OfferedAndTaken()) continue;
+    budget.NoteCrowded();
+    break;
+  }
+  lock.unlock();
+  const int result = poll();
+  const int error = errno;
+  if (lock.try_lock()) budget.NoteSlept(Now() - began);
+  errno = error;
+  return result;
+}
 
 // As the kernel takes 0.0.0.0, [::ffff:0.0.0.0] and [::]: this host, by the address that the socket is bound
 // to, if it is; for [::] that tells no more than which loopback address.
@@ -168,8 +213,7 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
     int error;
     {
       Unlocked unlocked(this, lock);
-      const Time until = std::min(wait.deadline, deadline);
-      result = deadline == kNever ? PollRestarting(links, 2, until) : PollOnce(links, 2, until);
+      result = LookThenPoll(links, std::min(wait.deadline, deadline), /*restarts=*/deadline == kNever);
       error = errno;
       unlocked.returned = true;
     }
