@@ -100,14 +100,35 @@ configure() {
   rm -f "$root/.configure-$preset.log"
 }
 
-# build PRESET [TARGETS]: quiet unless it fails
+# show_progress LOG: the last step of ninja's log, in one line that moves
+show_progress() {
+  local line
+  shopt -s checkwinsize
+  (:)  # sets COLUMNS
+  while kill -0 $$ 2>/dev/null; do
+    line=$(tail -n 1 "$1" 2>/dev/null | sed -E 's/^\[([0-9]+)\/([0-9]+)\] /\1 of \2: /')
+    printf '\r\033[K   %s' "${line:0:$((${COLUMNS:-80} - 4))}"
+    sleep 0.5
+  done
+}
+
+# build PRESET [TARGETS]: on a terminal it shows how far it is; else it is quiet unless it fails
 build() {
-  local preset=$1
+  local preset=$1 log=$root/build/$1/build.log progress='' status=0
   shift
   local targets=()
   [ $# = 0 ] || targets=(--target "$@")
-  (cd "$root" && cmake --build --preset "$preset" "${targets[@]}") >"$root/build/$preset/build.log" 2>&1 || {
-    tail -60 "$root/build/$preset/build.log" >&2
-    die "cmake --build --preset $preset" "whole log: build/$preset/build.log"
-  }
+  if [ -t 1 ]; then
+    show_progress "$log" &
+    progress=$!
+  fi
+  (cd "$root" && cmake --build --preset "$preset" "${targets[@]}") >"$log" 2>&1 || status=1
+  if [ -n "$progress" ]; then
+    kill "$progress" 2>/dev/null
+    wait "$progress" 2>/dev/null || true
+    printf '\r\033[K'
+  fi
+  [ $status = 0 ] && return
+  tail -60 "$log" >&2
+  die "cmake --build --preset $preset" "whole log: build/$preset/build.log"
 }
