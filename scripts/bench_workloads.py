@@ -102,11 +102,14 @@ class Iperf3(Bench):
         self.serve(["iperf3", "-s", "-B", "127.0.0.1", "-p", place], side)
 
     def measure(self, place, side):
+        return {self.rows[0].name: self.iperf3(place, side, *self.extra)}
+
+    def iperf3(self, place, side, *words):
         output, cpu = self.client(
-            ["iperf3", "-J", "-c", "127.0.0.1", "-p", place, "-t", self.options.seconds, *self.extra], side
+            ["iperf3", "-J", "-c", "127.0.0.1", "-p", place, "-t", self.options.seconds, *words], side
         )
         received = json.loads(output)["end"]["sum_received"]
-        return {self.rows[0].name: Sample(received["bits_per_second"] / 1e9, cpu / received["bytes"])}
+        return Sample(received["bits_per_second"] / 1e9, cpu / received["bytes"])
 
 
 class Iperf3Parallel(Iperf3):
@@ -117,6 +120,14 @@ class Iperf3Parallel(Iperf3):
 class Iperf3Large(Iperf3):
     rows = (Row("iperf3, 1 stream, 1 MiB writes", "Gbit/s", True, 0.95),)
     extra = ("-l", "1M")
+
+
+class Streams(Iperf3):
+    sizes = {"64": "64 B", "1K": "1 KiB", "16K": "16 KiB"}
+    rows = tuple(Row(f"iperf3, 1 stream, {size} writes", "Gbit/s", True, 1.0) for size in sizes.values())
+
+    def measure(self, place, side):
+        return {row.name: self.iperf3(place, side, "-l", size) for row, size in zip(self.rows, self.sizes)}
 
 
 class Large(Bench):
@@ -317,6 +328,7 @@ WORKLOADS = {
     "iperf3": Iperf3,
     "iperf3-8": Iperf3Parallel,
     "iperf3-large": Iperf3Large,
+    "streams": Streams,
     "large": Large,
     "pingpong": PingPong,
     "redis": Redis,
