@@ -22,6 +22,9 @@ constexpr Duration kPatienceForCredit = std::chrono::milliseconds(2);
 // may be a system call.
 constexpr Duration kBetweenLooksForCredit = std::chrono::microseconds(200);
 
+// What is sent behind the peer's end, TCP takes until the reset comes: no more than its send buffer holds.
+constexpr size_t kMostToNobody = 512 * 1024;
+
 // How often a program that goes on sending looks whether the link is over.
 constexpr uint64_t kCallsBetweenGlances = 256;
 
@@ -182,6 +185,7 @@ StreamSocket::Step StreamSocket::AwaitRoom(Call& call, Sending* send) {
 
 ssize_t StreamSocket::SendToNobody(size_t bytes) {
   if (bytes == 0) return 0;
+  bytes = std::min(bytes, kMostToNobody);
   pending_error_ = EPIPE;
   send_shut_ = true;
   board_.Bump();

@@ -312,6 +312,15 @@ TEST_CASE("large: the reader goes away in the middle") {
   REQUIRE(sent < data.size());
 }
 
+TEST_CASE("large: what is sent to a peer that has gone is not taken whole") {
+  Pair pair = MakePair();
+  const std::string data = Pattern(64 * kMiB);
+  pair.server.reset();
+  char byte;
+  REQUIRE(recv(pair.client, &byte, 1, 0) == 0);
+  REQUIRE(send(pair.client, data.data(), data.size(), MSG_NOSIGNAL) < static_cast<ssize_t>(data.size()));
+}
+
 TEST_CASE("large: another thread shuts the connection down under a sender and a reader") {
   Pair pair = MakePair();
   const std::string data = Pattern(64 * kMiB);
