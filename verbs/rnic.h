@@ -167,6 +167,8 @@ class Connector {
   // Accepting side, in kRequested. Returns true if this end may do without a ready-to-receive message, should
   // the peer agree.
   [[nodiscard]] virtual bool may_open() const { return false; }
+  // In kEstablished. Returns true if both ends do without one.
+  [[nodiscard]] virtual bool is_open() const { return false; }
   virtual void Accept(Bytes private_data, const QpOptions& options) = 0;
   virtual void Reject(Bytes private_data) = 0;
 

@@ -36,11 +36,11 @@ AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
     if (const auto hello = engine_->HandleHello(connector_->peer_private_data()); !hello)
       return Reject(std::string("its Hello is not acceptable: ") + engine::ToString(hello.error()), now);
     accepted_ = true;
-    peer_is_kin_ = asked && connector_->may_open();
-    send_first_ = !peer_is_kin_ && connector_->may_send_first();
+    const bool kin = asked && connector_->may_open();
+    send_first_ = !kin && connector_->may_send_first();
     if (!send_first_) {
       const auto ack = engine_->HelloAck();
-      reply_ = peer_is_kin_ ? WithAskedPort(ack, *asked) : std::vector<std::byte>(ack.begin(), ack.end());
+      reply_ = kin ? WithAskedPort(ack, *asked) : std::vector<std::byte>(ack.begin(), ack.end());
     }
     connector_->Accept(reply_, QpOptions(options));
     state = connector_->Step(now);
@@ -55,10 +55,11 @@ AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
     case verbs::ConnectState::kEstablished:
       break;
   }
+  const bool kin = connector_->is_open();
   session_ = std::make_unique<Session>(std::move(engine_), connector_->TakeQueuePair());
   session_->recorder().NotePrivateData(stats::NoteDirection::kIn, connector_->peer_private_data());
   if (!send_first_) session_->recorder().NotePrivateData(stats::NoteDirection::kOut, reply_);
-  session_->SetKin(peer_is_kin_);
+  session_->SetKin(kin);
   connector_.reset();
   if (send_first_) session_->engine().SendHelloAck();  // SDP 8.1.1, 5; leaves after the peer's first FPDU
   session_->PumpOut();

@@ -56,7 +56,6 @@ class AcceptHandshake {
   std::unique_ptr<verbs::Connector> connector_;
   std::unique_ptr<Session> session_;
   bool accepted_ = false;
-  bool peer_is_kin_ = false;
   bool send_first_ = false;
   std::vector<std::byte> reply_;  // HelloAck, if it travels in the MPA Reply
 };

@@ -23,7 +23,7 @@ namespace sdp::preload {
 
 inline constexpr std::array<char, 7> kAskedPort = {'S', 'D', 'P', 'p', 'o', 'r', 't'};
 inline constexpr size_t kAskedPortSize = kAskedPort.size() + 1 + sizeof(uint16_t);
-enum class Asks : uint8_t { kForPort = 1, kForAny = 2 };
+enum class Asks : uint8_t { kForPort = 3, kForAny = 4 };
 
 // Returns `message`, Hello or HelloAck, with the conventional port behind it. 0: whatever is there.
 inline std::vector<std::byte> WithAskedPort(Bytes message, uint16_t port) {

@@ -332,7 +332,7 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
     }
     const auto hello = engine_->Hello();
     session_ = std::make_unique<Session>(std::move(engine_), connector_->TakeQueuePair());
-    session_->SetKin(AskedPort(connector_->peer_private_data()).has_value());
+    session_->SetKin(connector_->is_open());
     // The peer may have a kernel RNIC, whose owner has to receive a message before it may send one
     // (QpOptions::accept_silence).
     const bool local = session_->queue_pair().direct() != nullptr;

@@ -275,7 +275,7 @@ Listener::Taken::~Taken() {
 
 std::unique_ptr<Session> Listener::Accept(int flags, int* fd, Address* peer) {
   std::lock_guard lock(mutex_);
-  used_ = at_it_ = true;
+  used_ = true;
   DropFinished();
   if (ready_.empty()) AdvanceAnswered();
   // Two queues, and one order, as TCP's has: who polls keeps what he has taken on, while others may wait for
@@ -293,6 +293,7 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd, Address* peer) {
     }
     const int accepted = AcceptFrom(sdp_fd(), flags, peer);
     if (accepted < 0) return nullptr;
+    at_it_ = true;
     Taken taken(accepted);
     const Time now = Now();
     AcceptHandshake handshake(accepted, *peer, service_, tuning_, now);
@@ -467,8 +468,8 @@ bool Listener::AcceptAhead(bool shake_hands) {
 
 bool Listener::TakeOn() {
   std::lock_guard lock(mutex_);
-  at_it_ = true;
-  return !closed_ && !leaving_ && AcceptAhead(/*shake_hands=*/true);
+  if (closed_ || leaving_ || !AcceptAhead(/*shake_hands=*/true)) return false;
+  return at_it_ = true;
 }
 
 void Listener::PushReady(Ready ready) {

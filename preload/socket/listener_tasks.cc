@@ -114,7 +114,8 @@ Background::Wait Listener::Watch::Run(Time now) {
   // Full: the rest waits in the kernel, as TCP's does.
   if (readable) return {.deadline = now + kPatience * (stocked || listener->full() ? 4 : 1)};
   // The helper is not to wake up for each connection that the program takes, or that its workers take.
-  rested = std::exchange(listener->at_it_, false) || (!rested && !listener->first_hand());
+  if (std::exchange(listener->at_it_, false)) return {.deadline = now + kPatience};
+  rested = !rested && !listener->first_hand();
   if (rested) return {.deadline = now + 4 * kPatience};
   return {.fd = listener->sdp_fd(), .events = POLLIN};
 }

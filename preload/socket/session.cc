@@ -432,6 +432,7 @@ bool Session::Thaw(Bytes frozen, int fd, Memory memory) {
   queue_pair_ = std::move(queue_pair);
   recorder_.SetTransfers(transfers);
   link_ended_ = ended;
+  kin_ = leaves_first_ = left_first_ = false;  // another process may have moved the connection
   lent_.reset();
   move_.reset();
   failure_.reset();

@@ -51,7 +51,7 @@ Time Session::move_deadline() const { return move_ != nullptr ? move_->deadline(
 bool Session::MayMove() const { return !Confined(); }
 
 void Session::StartMove() {
-  kin_ = false;  // who has the connection next may be another program
+  kin_ = leaves_first_ = left_first_ = false;  // who has the connection next may be another program
   const uint64_t payload = Payload(engine_->stats());
   idle_moves_ = payload == payload_at_move_ ? idle_moves_ + 1 : 0;
   payload_at_move_ = payload;

@@ -28,6 +28,7 @@
 #include "preload/socket/clock.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/tcp_info.h"
 #include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
@@ -53,8 +54,9 @@ std::atomic<int> lingering{0};
 
 constexpr int kAlwaysLinger = 2;
 
-// So many bytes that are not acknowledged within a host have reached the peer's kernel.
+// So many bytes that are not acknowledged have reached a kernel of this host that offers so much room.
 constexpr int kSmallRest = 4096;
+constexpr uint32_t kRoomForRest = 16 * 1024;
 
 // How often an end that closes first reads what its peer answers.
 constexpr int kMostReads = 3;
@@ -351,12 +353,14 @@ bool StreamSocket::MayGoAtOnce(int fd) {
   return said_all && !engine().refused_data() && AllSent(fd);
 }
 
-// The kernel's reset in answer to a credit update would take back what the peer's kernel has no room for.
+// What the peer's kernel has no room for, the reset in answer to a credit update would take back.
 bool StreamSocket::KinHasAll(int fd) const {
+  if (Confined() || !session_->kin() || engine().state() != engine::State::kSendClosed ||
+      session_->has_unsent() || !WithinHost(local_, peer_))
+    return false;
   int bytes = 0;
-  return !Confined() && session_->kin() && engine().state() == engine::State::kSendClosed &&
-         !session_->has_unsent() && WithinHost(local_, peer_) &&
-         real.ioctl(LinkOf(fd), SIOCOUTQ, &bytes) == 0 && bytes <= kSmallRest;
+  return real.ioctl(LinkOf(fd), SIOCOUTQ, &bytes) == 0 && bytes <= kSmallRest &&
+         PeerWindow(LinkOf(fd)) >= kRoomForRest;
 }
 
 // -1: the link may go with `fd`. Its FIN behind our DisConn tells the peer as much as the wait for its own

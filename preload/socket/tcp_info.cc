@@ -63,4 +63,10 @@ int GetTcpInfoListening(int fd, uint32_t waiting, void* value, socklen_t* length
   return Get(fd, value, length, [&](tcp_info* info) { info->tcpi_unacked += waiting; });
 }
 
+uint32_t PeerWindow(int link_fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  return real.getsockopt(link_fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info.tcpi_snd_wnd : 0;
+}
+
 }  // namespace sdp::preload

@@ -24,6 +24,9 @@ int GetTcpInfo(int link_fd, const StreamFacts& facts, void* value, socklen_t* le
 int GetTcpInfoConnecting(int fd, void* value, socklen_t* length);
 int GetTcpInfoListening(int fd, uint32_t waiting, void* value, socklen_t* length);
 
+// Returns how many bytes the peer's kernel has last said it takes; 0: not known.
+[[nodiscard]] uint32_t PeerWindow(int link_fd);
+
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_TCP_INFO_H_

@@ -250,8 +250,8 @@ void SoftConnector::Fail(LinkEnd end, std::string text, int os_error) {
 }
 
 bool SoftConnector::may_open() const {
-  return memory_ == nullptr && IsPlain(negotiation_.agreement()) &&
-         negotiation_.agreement().rtr != Rtr::kNone;
+  const MpaAgreement& agreement = negotiation_.agreement();
+  return memory_ == nullptr && IsPlain(agreement) && agreement.rtr != Rtr::kNone;
 }
 
 MpaAgreement SoftConnector::agreement() const {
@@ -299,7 +299,7 @@ void SoftConnector::TakeAnswer() {
   const std::unique_ptr<LocalMeeting> meeting = std::move(meeting_);
   if (negotiation_.agreement().role != MpaRole::kInitiator) return;
   if (PeerHasSameMemory()) return TakeSameMemory(meeting.get());
-  open_ = RtrWayOf(peer_private_data()) == RtrWay::kNone;
+  open_ = may_open() && RtrWayOf(peer_private_data()) == RtrWay::kNone;
   if (!open_ && !negotiation_.behind_reply().empty()) return BlamePeer("bytes behind the MPA Reply");
   std::string why = "no local link to this peer, and no other is allowed";
   const auto outcome = meeting == nullptr || !IsPlain(negotiation_.agreement())

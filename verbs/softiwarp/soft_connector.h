@@ -29,6 +29,7 @@ class SoftConnector final : public verbs::Connector {
   [[nodiscard]] Bytes peer_private_data() const override;
   [[nodiscard]] bool may_send_first() const override { return agreement().rtr != Rtr::kNone; }
   [[nodiscard]] bool may_open() const override;
+  [[nodiscard]] bool is_open() const override { return open_; }
   void Accept(Bytes private_data, const verbs::QpOptions& options) override;
   void Reject(Bytes private_data) override;
   [[nodiscard]] const verbs::LinkCause& cause() const override { return cause_; }

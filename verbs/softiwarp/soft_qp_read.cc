@@ -349,7 +349,8 @@ void SoftQp::HandleEof() {
     LoseLink("the peer closed the connection in the middle of a message");
   } else if (reads_.in_flight() > 0) {
     LoseLink("the peer closed the connection with RDMA Reads unanswered");
-  } else if (send_broken_) {
+  } else if (send_broken_ || (!local_ && ending_ == Ending::kNo && link_.Over())) {
+    // recv does not tell of a reset behind the peer's FIN.
     EndReading(LinkEnd::kReset, "the peer closed the connection before it took everything", ECONNRESET);
   } else {
     EndReading(LinkEnd::kClosedByPeer, "closed by the peer");
