@@ -33,17 +33,18 @@ struct io_uring_params;
 struct aiocb;
 struct aiocb64;
 
-#define SDP_CALL(result, name, parameters, exception)                      \
-  extern "C" __attribute__((visibility("default"))) result SDP_ENTRY(name) \
-  parameters exception;
-#define SDP_VARIADIC(result, name, parameters, exception) SDP_CALL(result, name, parameters, exception)
-#include "preload/calls.inc"
-
 // Ends the process because a buffer is smaller than the length passed with it, as a fortified program expects
 // of its __*_chk calls.
 extern "C" [[noreturn]] void __chk_fail();
 
 namespace sdp::preload {
+
+// The entry points' definitions have C linkage, too, which their first declarations give them.
+#define SDP_CALL(result, name, parameters, exception)                      \
+  extern "C" __attribute__((visibility("default"))) result SDP_ENTRY(name) \
+  parameters exception;
+#define SDP_VARIADIC(result, name, parameters, exception) SDP_CALL(result, name, parameters, exception)
+#include "preload/calls.inc"
 
 // Returns `managed(socket)`, or fails with ENOMEM if memory runs out: the program must not end for that.
 template <typename Managed>

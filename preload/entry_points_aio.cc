@@ -42,13 +42,6 @@ int BeginAll(int (*next)(int, Request* const*, int, sigevent*), int mode, Reques
 }
 
 }  // namespace
-}  // namespace sdp::preload
-
-using sdp::preload::Begin;
-using sdp::preload::BeginAll;
-using sdp::preload::Next;
-
-extern "C" {
 
 int SDP_ENTRY(aio_read)(aiocb* request) noexcept {
   static const auto next = Next<int(aiocb*)>("aio_read");
@@ -75,4 +68,4 @@ int SDP_ENTRY(lio_listio64)(int mode, aiocb64* const list[], int count, sigevent
   return BeginAll(next, mode, list, count, event);
 }
 
-}  // extern "C"
+}  // namespace sdp::preload

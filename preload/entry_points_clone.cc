@@ -29,7 +29,7 @@ int Begin(void* beginning) {
   const Beginning copy = *static_cast<Beginning*>(beginning);
   AfterForkInChild();
   // The C library would end the process by a system call of its own.
-  _exit(copy.function(copy.argument));
+  ::_exit(copy.function(copy.argument));
 }
 
 Clone NextClone() {
@@ -38,11 +38,8 @@ Clone NextClone() {
 }
 
 }  // namespace
-}  // namespace sdp::preload
 
-extern "C" int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, void* argument,
-                                ...) noexcept {
-  using namespace sdp::preload;
+int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, void* argument, ...) noexcept {
   va_list variable;
   va_start(variable, argument);
   // The caller need not have passed arguments that the flags do not ask for.
@@ -69,8 +66,7 @@ extern "C" int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, 
 // fork without the hooks that other libraries have registered; the library's own hooks keep the connections
 // whole. A handler may call this in the middle of malloc, which a thread for the child's connections would
 // need. So a handler's child gets no connections.
-extern "C" pid_t SDP_ENTRY(_Fork)() noexcept {
-  using namespace sdp::preload;
+pid_t SDP_ENTRY(_Fork)() noexcept {
   if (Started() && Critical::MayBeInHandler()) return real._Fork();
   BeforeFork();
   const pid_t pid = real._Fork();
@@ -83,3 +79,5 @@ extern "C" pid_t SDP_ENTRY(_Fork)() noexcept {
   errno = error;
   return pid;
 }
+
+}  // namespace sdp::preload

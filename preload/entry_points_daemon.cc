@@ -12,14 +12,12 @@
 
 #include "preload/entry_points.h"
 
-using sdp::preload::real;
-
-extern "C" {
+namespace sdp::preload {
 
 int SDP_ENTRY(daemon)(int no_chdir, int no_close) noexcept {
   const pid_t pid = fork();
   if (pid < 0) return -1;
-  if (pid > 0) _exit(0);
+  if (pid > 0) ::_exit(0);
   if (setsid() < 0) return -1;
   if (no_chdir == 0) (void)!chdir("/");
   if (no_close != 0) return 0;
@@ -61,7 +59,7 @@ int SDP_ENTRY(forkpty)(int* controller, char* name, const termios* settings, con
   }
   if (pid == 0) {
     real.close(mine);
-    if (SDP_ENTRY(login_tty)(terminal) != 0) _exit(1);
+    if (SDP_ENTRY(login_tty)(terminal) != 0) ::_exit(1);
     return 0;
   }
   *controller = mine;
@@ -69,4 +67,4 @@ int SDP_ENTRY(forkpty)(int* controller, char* name, const termios* settings, con
   return pid;
 }
 
-}  // extern "C"
+}  // namespace sdp::preload

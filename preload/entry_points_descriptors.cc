@@ -190,23 +190,12 @@ int ControlTracked(int fd, int command, void* argument) {
 }
 
 }  // namespace
-}  // namespace sdp::preload
-
-using sdp::preload::EpollKnows;
-using sdp::preload::Fail;
-using sdp::preload::KeepsTrack;
-using sdp::preload::KeepsTrackOf;
-using sdp::preload::NoCancellation;
-using sdp::preload::real;
-using sdp::preload::Started;
-
-extern "C" {
 
 // Most numbers are not managed. For those even OwnsProcess() would cost a system call too many.
 int SDP_ENTRY(close)(int fd) {
-  if (!sdp::preload::IsOurs(fd) || !KeepsTrackOf(fd)) return real.close(fd);
+  if (!IsOurs(fd) || !KeepsTrackOf(fd)) return real.close(fd);
   pthread_testcancel();
-  return sdp::preload::CloseTracked(fd);
+  return CloseTracked(fd);
 }
 
 int SDP_ENTRY(close_range)(unsigned int first, unsigned int last, int flags) noexcept {
@@ -216,16 +205,15 @@ int SDP_ENTRY(close_range)(unsigned int first, unsigned int last, int flags) noe
   const bool known = (flags & ~(kMark | kUnshare)) == 0;
   if (!KeepsTrack() || flags == kMark || !known || first > last) return real.close_range(first, last, flags);
   const NoCancellation no_cancellation;
-  if (flags == 0) return sdp::preload::CloseRangeTracked(first, last);
+  if (flags == 0) return CloseRangeTracked(first, last);
   // The only thread has had its descriptors to itself before. If there are others, this thread gets
   // descriptors of its own, which the library cannot tell from theirs.
-  const bool alone = sdp::preload::BeforeCallOfOneThread();
+  const bool alone = BeforeCallOfOneThread();
   const bool closes = alone && (flags & kMark) == 0 &&
                       real.unshare(CLONE_FILES) == 0;  // another process may share the descriptors
-  const int result =
-      closes ? sdp::preload::CloseRangeTracked(first, last) : real.close_range(first, last, flags);
+  const int result = closes ? CloseRangeTracked(first, last) : real.close_range(first, last, flags);
   const int error = errno;
-  sdp::preload::AfterCallOfOneThread();
+  AfterCallOfOneThread();
   errno = error;
   return result;
 }
@@ -235,28 +223,28 @@ void SDP_ENTRY(closefrom)(int first) noexcept {
   const NoCancellation no_cancellation;
   const int error = errno;
   const unsigned lowest = static_cast<unsigned>(std::max(first, 0));
-  if (sdp::preload::CloseRangeTracked(lowest, ~0U) != 0) sdp::preload::CloseOneByOne(lowest);
+  if (CloseRangeTracked(lowest, ~0U) != 0) CloseOneByOne(lowest);
   errno = error;
 }
 
 int SDP_ENTRY(dup)(int fd) noexcept {
   if (!KeepsTrackOf(fd)) return real.dup(fd);
   const NoCancellation no_cancellation;
-  if (sdp::preload::IsInvisible(fd)) return Fail(EBADF);
-  return sdp::preload::NoteDuplicate(fd, real.dup(fd));
+  if (IsInvisible(fd)) return Fail(EBADF);
+  return NoteDuplicate(fd, real.dup(fd));
 }
 
 int SDP_ENTRY(dup2)(int from, int to) noexcept {
   if ((!KeepsTrackOf(from) && !KeepsTrackOf(to)) || from == to) return real.dup2(from, to);
   const NoCancellation no_cancellation;
-  return sdp::preload::ReplaceTracked(from, to, [&] { return real.dup2(from, to); });
+  return ReplaceTracked(from, to, [&] { return real.dup2(from, to); });
 }
 
 int SDP_ENTRY(dup3)(int from, int to, int flags) noexcept {
   if ((!KeepsTrackOf(from) && !KeepsTrackOf(to)) || from == to || (flags & ~O_CLOEXEC) != 0)
     return real.dup3(from, to, flags);
   const NoCancellation no_cancellation;
-  return sdp::preload::ReplaceTracked(from, to, [&] { return real.dup3(from, to, flags); });
+  return ReplaceTracked(from, to, [&] { return real.dup3(from, to, flags); });
 }
 
 int SDP_ENTRY(fcntl)(int fd, int command, ...) {
@@ -264,7 +252,7 @@ int SDP_ENTRY(fcntl)(int fd, int command, ...) {
   va_start(variable, command);
   void* argument = va_arg(variable, void*);
   va_end(variable);
-  return Started() || EpollKnows(fd) ? sdp::preload::ControlTracked(fd, command, argument)
+  return Started() || EpollKnows(fd) ? ControlTracked(fd, command, argument)
                                      : real.fcntl(fd, command, argument);
 }
 
@@ -273,7 +261,7 @@ int SDP_ENTRY(fcntl64)(int fd, int command, ...) {
   va_start(variable, command);
   void* argument = va_arg(variable, void*);
   va_end(variable);
-  return Started() || EpollKnows(fd) ? sdp::preload::ControlTracked(fd, command, argument)
+  return Started() || EpollKnows(fd) ? ControlTracked(fd, command, argument)
                                      : real.fcntl64(fd, command, argument);
 }
 
@@ -286,26 +274,26 @@ int SDP_ENTRY(prctl)(int option, ...) noexcept {
   const auto call = [&] {
     return real.prctl(option, arguments[0], arguments[1], arguments[2], arguments[3]);
   };
-  return option == PR_SET_SECCOMP ? sdp::preload::ConfineByPrctl(arguments[0], arguments[1], call) : call();
+  return option == PR_SET_SECCOMP ? ConfineByPrctl(arguments[0], arguments[1], call) : call();
 }
 
 // Such an end runs no destructor, but sent bytes have to leave, as they would by the kernel's TCP.
 void SDP_ENTRY(_exit)(int status) {
   const NoCancellation no_cancellation;
-  if (KeepsTrack()) sdp::preload::ProcessExitAtOnce();
+  if (KeepsTrack()) ProcessExitAtOnce();
   real._exit(status);
   __builtin_unreachable();
 }
 
 void SDP_ENTRY(_Exit)(int status) noexcept {
   const NoCancellation no_cancellation;
-  if (KeepsTrack()) sdp::preload::ProcessExitAtOnce();
+  if (KeepsTrack()) ProcessExitAtOnce();
   real._Exit(status);
   __builtin_unreachable();
 }
 
-}  // extern "C"
-
 SDP_ENTRY_ALIAS(__close, close);
 SDP_ENTRY_ALIAS(__dup2, dup2);
 SDP_ENTRY_ALIAS(__fcntl, fcntl);
+
+}  // namespace sdp::preload

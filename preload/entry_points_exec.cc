@@ -197,18 +197,13 @@ __attribute__((constructor)) void WhenConstructed() {
 }
 
 }  // namespace
-}  // namespace sdp::preload
-
-using sdp::preload::real;
-
-extern "C" {
 
 // A child of vfork runs in this process's memory, where nothing can be prepared for the program that it will
 // exec. If that program may get a managed socket, the child is made by fork, as POSIX allows.
-__attribute__((used, visibility("hidden"))) pid_t (*SDP_ENTRY(vfork_to_use)())() {
+extern "C" __attribute__((used, visibility("hidden"))) pid_t (*SDP_ENTRY(vfork_to_use)())() {
   using Fork = pid_t (*)();
   static const Fork real_vfork = reinterpret_cast<Fork>(dlsym(RTLD_NEXT, "vfork"));
-  if (real_vfork == nullptr || sdp::preload::HasHeirlooms(sdp::preload::Heirloom::kAll)) return &fork;
+  if (real_vfork == nullptr || HasHeirlooms(Heirloom::kAll)) return &fork;
   return real_vfork;
 }
 
@@ -226,13 +221,8 @@ __attribute__((naked)) pid_t SDP_ENTRY(vfork)() noexcept {
 pid_t SDP_ENTRY(vfork)() noexcept { return fork(); }
 #endif
 
-}  // extern "C"
-
-extern "C" {
-
 int SDP_ENTRY(execve)(const char* path, char* const argv[], char* const envp[]) noexcept {
-  return sdp::preload::ExecFile(
-      path, envp, [&](char* const* environment) { return real.execve(path, argv, environment); });
+  return ExecFile(path, envp, [&](char* const* environment) { return real.execve(path, argv, environment); });
 }
 
 int SDP_ENTRY(execv)(const char* path, char* const argv[]) noexcept {
@@ -240,8 +230,8 @@ int SDP_ENTRY(execv)(const char* path, char* const argv[]) noexcept {
 }
 
 int SDP_ENTRY(execvpe)(const char* file, char* const argv[], char* const envp[]) noexcept {
-  return sdp::preload::ExecFound(
-      file, envp, [&](char* const* environment) { return real.execvpe(file, argv, environment); });
+  return ExecFound(file, envp,
+                   [&](char* const* environment) { return real.execvpe(file, argv, environment); });
 }
 
 int SDP_ENTRY(execvp)(const char* file, char* const argv[]) noexcept {
@@ -249,8 +239,8 @@ int SDP_ENTRY(execvp)(const char* file, char* const argv[]) noexcept {
 }
 
 int SDP_ENTRY(fexecve)(int fd, char* const argv[], char* const envp[]) noexcept {
-  return sdp::preload::ExecDescriptor(
-      fd, envp, [&](char* const* environment) { return real.fexecve(fd, argv, environment); });
+  return ExecDescriptor(fd, envp,
+                        [&](char* const* environment) { return real.fexecve(fd, argv, environment); });
 }
 
 int SDP_ENTRY(execveat)(int directory, const char* path, char* const argv[], char* const envp[],
@@ -258,14 +248,13 @@ int SDP_ENTRY(execveat)(int directory, const char* path, char* const argv[], cha
   const auto exec = [&](char* const* environment) {
     return real.execveat(directory, path, argv, environment, flags);
   };
-  if (!sdp::preload::MayReadString(path) ||
-      (!sdp::preload::HasHeirlooms(sdp::preload::Heirloom::kOpen) && !sdp::preload::EndsBeforeExec())) {
-    sdp::preload::SignalEnd::AwaitIfUnderWay();
-    return sdp::preload::ExecAside(envp, exec);
+  if (!MayReadString(path) || (!HasHeirlooms(Heirloom::kOpen) && !EndsBeforeExec())) {
+    SignalEnd::AwaitIfUnderWay();
+    return ExecAside(envp, exec);
   }
   const bool itself = *path == '\0' && (flags & AT_EMPTY_PATH) != 0;
   const int fd = itself ? directory : openat(directory, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  const int result = sdp::preload::ExecDescriptor(fd, envp, exec);
+  const int result = ExecDescriptor(fd, envp, exec);
   const int error = errno;
   if (!itself && fd >= 0) real.close(fd);
   errno = error;
@@ -275,7 +264,7 @@ int SDP_ENTRY(execveat)(int directory, const char* path, char* const argv[], cha
 int SDP_ENTRY(execl)(const char* path, const char* argument, ...) noexcept {
   va_list rest;
   va_start(rest, argument);
-  const std::vector<char*> argv = sdp::preload::Arguments(argument, &rest);
+  const std::vector<char*> argv = Arguments(argument, &rest);
   va_end(rest);
   return SDP_ENTRY(execve)(path, argv.data(), environ);
 }
@@ -283,7 +272,7 @@ int SDP_ENTRY(execl)(const char* path, const char* argument, ...) noexcept {
 int SDP_ENTRY(execlp)(const char* file, const char* argument, ...) noexcept {
   va_list rest;
   va_start(rest, argument);
-  const std::vector<char*> argv = sdp::preload::Arguments(argument, &rest);
+  const std::vector<char*> argv = Arguments(argument, &rest);
   va_end(rest);
   return SDP_ENTRY(execvpe)(file, argv.data(), environ);
 }
@@ -291,7 +280,7 @@ int SDP_ENTRY(execlp)(const char* file, const char* argument, ...) noexcept {
 int SDP_ENTRY(execle)(const char* path, const char* argument, ...) noexcept {
   va_list rest;
   va_start(rest, argument);
-  const std::vector<char*> argv = sdp::preload::Arguments(argument, &rest);
+  const std::vector<char*> argv = Arguments(argument, &rest);
   char* const* const envp = va_arg(rest, char* const*);
   va_end(rest);
   return SDP_ENTRY(execve)(path, argv.data(), envp);
@@ -299,20 +288,18 @@ int SDP_ENTRY(execle)(const char* path, const char* argument, ...) noexcept {
 
 int SDP_ENTRY(posix_spawn)(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
                            const posix_spawnattr_t* attributes, char* const argv[], char* const envp[]) {
-  return sdp::preload::SpawnWithSockets(
-      [&] { return std::string(sdp::preload::MayReadString(path) ? path : ""); }, actions, envp,
-      [&](char* const* environment) {
-        return real.posix_spawn(pid, path, actions, attributes, argv, environment);
-      });
+  return SpawnWithSockets([&] { return std::string(MayReadString(path) ? path : ""); }, actions, envp,
+                          [&](char* const* environment) {
+                            return real.posix_spawn(pid, path, actions, attributes, argv, environment);
+                          });
 }
 
 int SDP_ENTRY(posix_spawnp)(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions,
                             const posix_spawnattr_t* attributes, char* const argv[], char* const envp[]) {
-  return sdp::preload::SpawnWithSockets([&] { return sdp::preload::FindProgram(file); }, actions, envp,
-                                        [&](char* const* environment) {
-                                          return real.posix_spawnp(pid, file, actions, attributes, argv,
-                                                                   environment);
-                                        });
+  return SpawnWithSockets([&] { return FindProgram(file); }, actions, envp,
+                          [&](char* const* environment) {
+                            return real.posix_spawnp(pid, file, actions, attributes, argv, environment);
+                          });
 }
 
-}  // extern "C"
+}  // namespace sdp::preload

@@ -143,20 +143,6 @@ ssize_t WriteVector(int fd, const iovec* iov, int count, off64_t offset, int fla
 }
 
 }  // namespace
-}  // namespace sdp::preload
-
-using sdp::preload::DispatchBytes;
-using sdp::preload::DispatchUncancelled;
-using sdp::preload::Fail;
-using sdp::preload::FdTable;
-using sdp::preload::IoVector;
-using sdp::preload::MayRead;
-using sdp::preload::MayWrite;
-using sdp::preload::OutgoingRights;
-using sdp::preload::real;
-using sdp::preload::Socket;
-
-extern "C" {
 
 ssize_t SDP_ENTRY(read)(int fd, void* buffer, size_t length) {
   return DispatchBytes(
@@ -164,28 +150,28 @@ ssize_t SDP_ENTRY(read)(int fd, void* buffer, size_t length) {
       [&](Socket& socket) -> ssize_t {
         if (length > SSIZE_MAX) return Fail(EINVAL);
         if (length == 0) return 0;
-        return sdp::preload::ReceivePiece(socket, fd, buffer, length, 0);
+        return ReceivePiece(socket, fd, buffer, length, 0);
       },
       [&] { return real.read(fd, buffer, length); });
 }
 
 ssize_t SDP_ENTRY(readv)(int fd, const iovec* iov, int count) {
   return DispatchBytes(
-      fd, [&](Socket& socket) { return sdp::preload::ReadPieces(socket, fd, iov, count, 0); },
+      fd, [&](Socket& socket) { return ReadPieces(socket, fd, iov, count, 0); },
       [&] { return real.readv(fd, iov, count); });
 }
 
 ssize_t SDP_ENTRY(preadv2)(int fd, const iovec* iov, int count, off_t offset, int flags) {
-  return sdp::preload::ReadVector(fd, iov, count, offset, flags);
+  return ReadVector(fd, iov, count, offset, flags);
 }
 
 ssize_t SDP_ENTRY(preadv64v2)(int fd, const iovec* iov, int count, off64_t offset, int flags) {
-  return sdp::preload::ReadVector(fd, iov, count, offset, flags);
+  return ReadVector(fd, iov, count, offset, flags);
 }
 
 ssize_t SDP_ENTRY(recv)(int fd, void* buffer, size_t length, int flags) {
   return DispatchBytes(
-      fd, [&](Socket& socket) { return sdp::preload::ReceivePiece(socket, fd, buffer, length, flags); },
+      fd, [&](Socket& socket) { return ReceivePiece(socket, fd, buffer, length, flags); },
       [&] { return real.recv(fd, buffer, length, flags); });
 }
 
@@ -194,9 +180,9 @@ ssize_t SDP_ENTRY(recvfrom)(int fd, void* buffer, size_t length, int flags, sock
   return DispatchBytes(
       fd,
       [&](Socket& socket) -> ssize_t {
-        const ssize_t received = sdp::preload::ReceivePiece(socket, fd, buffer, length, flags);
+        const ssize_t received = ReceivePiece(socket, fd, buffer, length, flags);
         if (received < 0) return received;
-        return sdp::preload::ReportNoSender(address, address_length) == 0 ? received : -1;
+        return ReportNoSender(address, address_length) == 0 ? received : -1;
       },
       [&] { return real.recvfrom(fd, buffer, length, flags, address, address_length); });
 }
@@ -205,25 +191,21 @@ ssize_t SDP_ENTRY(recvmsg)(int fd, msghdr* message, int flags) {
   return DispatchBytes(
       fd,
       [&](Socket& socket) {
-        return MayWrite(message, sizeof *message) ? sdp::preload::ReceiveMessage(socket, fd, message, flags)
-                                                  : Fail(EFAULT);
+        return MayWrite(message, sizeof *message) ? ReceiveMessage(socket, fd, message, flags) : Fail(EFAULT);
       },
       [&] {
         const ssize_t received = real.recvmsg(fd, message, flags);
-        if (received >= 0) sdp::preload::TakeIncomingRights(*message, flags);
+        if (received >= 0) TakeIncomingRights(*message, flags);
         return received;
       });
 }
 
 int SDP_ENTRY(recvmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags, timespec* timeout) {
   return DispatchBytes(
-      fd,
-      [&](Socket& socket) {
-        return sdp::preload::ReceiveMessages(socket, fd, messages, count, flags, timeout);
-      },
+      fd, [&](Socket& socket) { return ReceiveMessages(socket, fd, messages, count, flags, timeout); },
       [&] {
         const int received = real.recvmmsg(fd, messages, count, flags, timeout);
-        for (int i = 0; i < received; ++i) sdp::preload::TakeIncomingRights(messages[i].msg_hdr, flags);
+        for (int i = 0; i < received; ++i) TakeIncomingRights(messages[i].msg_hdr, flags);
         return received;
       });
 }
@@ -233,28 +215,28 @@ ssize_t SDP_ENTRY(write)(int fd, const void* buffer, size_t length) {
       fd,
       [&](Socket& socket) -> ssize_t {
         if (length > SSIZE_MAX) return Fail(EINVAL);
-        return sdp::preload::SendPiece(socket, fd, buffer, length, 0);
+        return SendPiece(socket, fd, buffer, length, 0);
       },
       [&] { return real.write(fd, buffer, length); });
 }
 
 ssize_t SDP_ENTRY(writev)(int fd, const iovec* iov, int count) {
   return DispatchBytes(
-      fd, [&](Socket& socket) { return sdp::preload::WritePieces(socket, fd, iov, count, 0); },
+      fd, [&](Socket& socket) { return WritePieces(socket, fd, iov, count, 0); },
       [&] { return real.writev(fd, iov, count); });
 }
 
 ssize_t SDP_ENTRY(pwritev2)(int fd, const iovec* iov, int count, off_t offset, int flags) {
-  return sdp::preload::WriteVector(fd, iov, count, offset, flags);
+  return WriteVector(fd, iov, count, offset, flags);
 }
 
 ssize_t SDP_ENTRY(pwritev64v2)(int fd, const iovec* iov, int count, off64_t offset, int flags) {
-  return sdp::preload::WriteVector(fd, iov, count, offset, flags);
+  return WriteVector(fd, iov, count, offset, flags);
 }
 
 ssize_t SDP_ENTRY(send)(int fd, const void* buffer, size_t length, int flags) {
   return DispatchBytes(
-      fd, [&](Socket& socket) { return sdp::preload::SendPiece(socket, fd, buffer, length, flags); },
+      fd, [&](Socket& socket) { return SendPiece(socket, fd, buffer, length, flags); },
       [&] { return real.send(fd, buffer, length, flags); });
 }
 
@@ -263,10 +245,10 @@ ssize_t SDP_ENTRY(sendto)(int fd, const void* buffer, size_t length, int flags, 
   return DispatchBytes(
       fd,
       [&](Socket& socket) -> ssize_t {
-        const iovec piece = sdp::preload::OnePiece(buffer, length);
+        const iovec piece = OnePiece(buffer, length);
         const IoVector vector(&piece, 1, EINVAL);
         if (vector.error() != 0) return Fail(vector.error());
-        return sdp::preload::SendTo(socket, fd, vector, flags, address, address_length);
+        return SendTo(socket, fd, vector, flags, address, address_length);
       },
       [&] { return real.sendto(fd, buffer, length, flags, address, address_length); });
 }
@@ -275,8 +257,7 @@ ssize_t SDP_ENTRY(sendmsg)(int fd, const msghdr* message, int flags) {
   return DispatchBytes(
       fd,
       [&](Socket& socket) {
-        return MayRead(message, sizeof *message) ? sdp::preload::SendMessage(socket, fd, *message, flags)
-                                                 : Fail(EFAULT);
+        return MayRead(message, sizeof *message) ? SendMessage(socket, fd, *message, flags) : Fail(EFAULT);
       },
       [&] {
         if (!OutgoingRights::MayConcern(message)) return real.sendmsg(fd, message, flags);
@@ -288,12 +269,12 @@ ssize_t SDP_ENTRY(sendmsg)(int fd, const msghdr* message, int flags) {
 
 int SDP_ENTRY(sendmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags) {
   return DispatchBytes(
-      fd, [&](Socket& socket) { return sdp::preload::SendMessages(socket, fd, messages, count, flags); },
+      fd, [&](Socket& socket) { return SendMessages(socket, fd, messages, count, flags); },
       [&] {
-        const unsigned last = std::min(count, sdp::preload::kMostMessages);
+        const unsigned last = std::min(count, kMostMessages);
         for (unsigned i = 0; i < last; ++i) {
           if (OutgoingRights::MayConcern(&messages[i].msg_hdr))
-            return sdp::preload::SendOneByOne(fd, messages, last, flags);
+            return SendOneByOne(fd, messages, last, flags);
         }
         return real.sendmmsg(fd, messages, count, flags);
       });
@@ -302,18 +283,17 @@ int SDP_ENTRY(sendmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags
 ssize_t SDP_ENTRY(sendfile)(int out, int in, off_t* offset, size_t count) noexcept {
   static_assert(sizeof(off_t) == sizeof(off64_t));
   return DispatchUncancelled(
-      out, [&](Socket& socket) { return sdp::preload::SendFile(socket, out, in, offset, count); },
+      out, [&](Socket& socket) { return SendFile(socket, out, in, offset, count); },
       [&] {
-        return FdTable::Has(in) ? sdp::preload::SendSocket(out, in, offset, count)
-                                : real.sendfile(out, in, offset, count);
+        return FdTable::Has(in) ? SendSocket(out, in, offset, count) : real.sendfile(out, in, offset, count);
       });
 }
 
 ssize_t SDP_ENTRY(sendfile64)(int out, int in, off64_t* offset, size_t count) noexcept {
   return DispatchUncancelled(
-      out, [&](Socket& socket) { return sdp::preload::SendFile(socket, out, in, offset, count); },
+      out, [&](Socket& socket) { return SendFile(socket, out, in, offset, count); },
       [&] {
-        return FdTable::Has(in) ? sdp::preload::SendSocket(out, in, offset, count)
+        return FdTable::Has(in) ? SendSocket(out, in, offset, count)
                                 : real.sendfile64(out, in, offset, count);
       });
 }
@@ -322,9 +302,9 @@ ssize_t SDP_ENTRY(splice)(int in, off64_t* in_offset, int out, off64_t* out_offs
                           unsigned int flags) {
   if (FdTable::Has(in) || FdTable::Has(out)) {
     pthread_testcancel();
-    const sdp::preload::CancelledInSleepsOnly whole;
-    const ssize_t moved = sdp::preload::Splice(in, in_offset, out, out_offset, count, flags);
-    if (moved != sdp::preload::kPassThrough) return moved;
+    const CancelledInSleepsOnly whole;
+    const ssize_t moved = Splice(in, in_offset, out, out_offset, count, flags);
+    if (moved != kPassThrough) return moved;
   }
   return real.splice(in, in_offset, out, out_offset, count, flags);
 }
@@ -345,8 +325,8 @@ ssize_t SDP_ENTRY(__recvfrom_chk)(int fd, void* buffer, size_t length, size_t ro
   return SDP_ENTRY(recvfrom)(fd, buffer, length, flags, address, address_length);
 }
 
-}  // extern "C"
-
 SDP_ENTRY_ALIAS(__read, read);
 SDP_ENTRY_ALIAS(__write, write);
 SDP_ENTRY_ALIAS(__send, send);
+
+}  // namespace sdp::preload

@@ -46,11 +46,6 @@ int CallLiburing(const char* name, Arguments... arguments) {
 }
 
 }  // namespace
-}  // namespace sdp::preload
-
-using sdp::preload::CallLiburing;
-
-extern "C" {
 
 int SDP_ENTRY(io_uring_setup)(unsigned int entries, io_uring_params* parameters) {
   return CallLiburing("io_uring_setup", entries, parameters);
@@ -69,4 +64,4 @@ int SDP_ENTRY(io_uring_queue_init_mem)(unsigned int entries, io_uring* ring, io_
   return CallLiburing("io_uring_queue_init_mem", entries, ring, parameters, memory, size);
 }
 
-}  // extern "C"
+}  // namespace sdp::preload

@@ -61,23 +61,20 @@ void BeforeJump(const __jmp_buf_tag& environment) {
 }
 
 }  // namespace
-}  // namespace sdp::preload
-
-extern "C" {
 
 void SDP_ENTRY(longjmp)(jmp_buf environment, int value) noexcept {
-  sdp::preload::BeforeJump(*environment);
-  sdp::preload::real.longjmp(environment, value);
+  BeforeJump(*environment);
+  real.longjmp(environment, value);
   __builtin_unreachable();
 }
 
 void SDP_ENTRY(__longjmp_chk)(jmp_buf environment, int value) noexcept {
-  sdp::preload::BeforeJump(*environment);
-  sdp::preload::real.__longjmp_chk(environment, value);
+  BeforeJump(*environment);
+  real.__longjmp_chk(environment, value);
   __builtin_unreachable();
 }
 
-}  // extern "C"
-
 SDP_ENTRY_ALIAS(siglongjmp, longjmp);
 SDP_ENTRY_ALIAS(_longjmp, longjmp);
+
+}  // namespace sdp::preload

@@ -28,20 +28,13 @@ int AsOneThread(int flags, int of_children, Call call) {
 }
 
 }  // namespace
-}  // namespace sdp::preload
-
-using sdp::preload::real;
-
-extern "C" {
 
 int SDP_ENTRY(unshare)(int flags) noexcept {
-  return sdp::preload::AsOneThread(flags, sdp::preload::kUnsharedForChildren,
-                                   [flags] { return real.unshare(flags); });
+  return AsOneThread(flags, kUnsharedForChildren, [flags] { return real.unshare(flags); });
 }
 
 int SDP_ENTRY(setns)(int fd, int type) noexcept {
-  return sdp::preload::AsOneThread(type, sdp::preload::kSetForChildren,
-                                   [fd, type] { return real.setns(fd, type); });
+  return AsOneThread(type, kSetForChildren, [fd, type] { return real.setns(fd, type); });
 }
 
-}  // extern "C"
+}  // namespace sdp::preload

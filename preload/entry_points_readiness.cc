@@ -99,51 +99,30 @@ int NoteCreated(int epfd) {
 }
 
 }  // namespace
-}  // namespace sdp::preload
-
-using sdp::preload::CheckTime;
-using sdp::preload::ConcernsUs;
-using sdp::preload::EpollCall;
-using sdp::preload::EpollKnows;
-using sdp::preload::Fail;
-using sdp::preload::kPassThrough;
-using sdp::preload::MayRead;
-using sdp::preload::MayWrite;
-using sdp::preload::Milliseconds;
-using sdp::preload::NoteCreated;
-using sdp::preload::real;
-using sdp::preload::SeenBySelect;
-using sdp::preload::Started;
-using sdp::preload::UnlessShortOfMemory;
-using sdp::preload::WaitFor;
-
-extern "C" {
 
 int SDP_ENTRY(poll)(pollfd* fds, nfds_t count, int timeout) {
   if (!ConcernsUs(fds, count)) return real.poll(fds, count, timeout);
-  return UnlessShortOfMemory(
-      [&] { return sdp::preload::Poll(fds, count, Milliseconds(timeout).get(), nullptr); });
+  return UnlessShortOfMemory([&] { return Poll(fds, count, Milliseconds(timeout).get(), nullptr); });
 }
 
 int SDP_ENTRY(ppoll)(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
   if (!ConcernsUs(fds, count)) return real.ppoll(fds, count, timeout, mask);
   if (const int error = CheckTime(timeout); error != 0) return Fail(error);
-  return UnlessShortOfMemory([&] { return sdp::preload::Poll(fds, count, timeout, mask); });
+  return UnlessShortOfMemory([&] { return Poll(fds, count, timeout, mask); });
 }
 
 int SDP_ENTRY(select)(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
   count = SeenBySelect(count);
   if (!ConcernsUs(count, read, write, except)) return real.select(count, read, write, except, timeout);
   if (timeout == nullptr)
-    return UnlessShortOfMemory(
-        [&] { return sdp::preload::Select(count, read, write, except, nullptr, nullptr, nullptr); });
+    return UnlessShortOfMemory([&] { return Select(count, read, write, except, nullptr, nullptr, nullptr); });
   if (!MayRead(timeout, sizeof *timeout)) return Fail(EFAULT);
   if (timeout->tv_sec < 0 || timeout->tv_usec < 0) return Fail(EINVAL);
   const timespec wait = {.tv_sec = timeout->tv_sec + timeout->tv_usec / 1'000'000,
                          .tv_nsec = timeout->tv_usec % 1'000'000 * 1000};
   timespec remaining = wait;
-  const int result = UnlessShortOfMemory(
-      [&] { return sdp::preload::Select(count, read, write, except, &wait, nullptr, &remaining); });
+  const int result =
+      UnlessShortOfMemory([&] { return Select(count, read, write, except, &wait, nullptr, &remaining); });
   // Linux writes back the remaining time, even after an interruption.
   const timeval left = {.tv_sec = remaining.tv_sec, .tv_usec = remaining.tv_nsec / 1000};
   if (MayWrite(timeout, sizeof *timeout)) *timeout = left;
@@ -155,8 +134,7 @@ int SDP_ENTRY(pselect)(int count, fd_set* read, fd_set* write, fd_set* except, c
   count = SeenBySelect(count);
   if (!ConcernsUs(count, read, write, except)) return real.pselect(count, read, write, except, timeout, mask);
   if (const int error = CheckTime(timeout); error != 0) return Fail(error);
-  return UnlessShortOfMemory(
-      [&] { return sdp::preload::Select(count, read, write, except, timeout, mask, nullptr); });
+  return UnlessShortOfMemory([&] { return Select(count, read, write, except, timeout, mask, nullptr); });
 }
 
 int SDP_ENTRY(epoll_create)(int size) noexcept { return NoteCreated(real.epoll_create(size)); }
@@ -165,9 +143,8 @@ int SDP_ENTRY(epoll_create1)(int flags) noexcept { return NoteCreated(real.epoll
 
 int SDP_ENTRY(epoll_ctl)(int epfd, int operation, int fd, epoll_event* event) noexcept {
   if (Started() || EpollKnows(fd)) {
-    const sdp::preload::NoCancellation no_cancellation;
-    const int result =
-        UnlessShortOfMemory([&] { return sdp::preload::EpollCtl(epfd, operation, fd, event); });
+    const NoCancellation no_cancellation;
+    const int result = UnlessShortOfMemory([&] { return EpollCtl(epfd, operation, fd, event); });
     if (result != kPassThrough) return result;
   }
   return real.epoll_ctl(epfd, operation, fd, event);
@@ -201,7 +178,7 @@ int SDP_ENTRY(__ppoll_chk)(pollfd* fds, nfds_t count, const timespec* timeout, c
   return SDP_ENTRY(ppoll)(fds, count, timeout, mask);
 }
 
-}  // extern "C"
-
 SDP_ENTRY_ALIAS(__poll, poll);
 SDP_ENTRY_ALIAS(__select, select);
+
+}  // namespace sdp::preload

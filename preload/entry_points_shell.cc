@@ -71,18 +71,13 @@ auto RunCommand(const char* command, Run run) -> decltype(run(command)) {
 }
 
 }  // namespace
-}  // namespace sdp::preload
-
-using sdp::preload::real;
-
-extern "C" {
 
 int SDP_ENTRY(system)(const char* command) {
-  return sdp::preload::RunCommand(command, [](const char* text) { return real.system(text); });
+  return RunCommand(command, [](const char* text) { return real.system(text); });
 }
 
 FILE* SDP_ENTRY(popen)(const char* command, const char* mode) {
-  return sdp::preload::RunCommand(command, [mode](const char* text) { return real.popen(text, mode); });
+  return RunCommand(command, [mode](const char* text) { return real.popen(text, mode); });
 }
 
-}  // extern "C"
+}  // namespace sdp::preload

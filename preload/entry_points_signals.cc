@@ -24,32 +24,29 @@ sighandler_t Install(int number, sighandler_t handler, int flags) {
 }
 
 }  // namespace
-}  // namespace sdp::preload
-
-extern "C" {
 
 int SDP_ENTRY(sigaction)(int number, const struct sigaction* action, struct sigaction* old) noexcept {
-  return sdp::preload::Critical::SetAction(number, action, old);
+  return Critical::SetAction(number, action, old);
 }
 
 // BSD's version: calls are restarted, the handler stays.
 sighandler_t SDP_ENTRY(signal)(int number, sighandler_t handler) noexcept {
-  const bool restarts = number <= 0 || number >= NSIG || !sdp::preload::interrupts[number];
-  return sdp::preload::Install(number, handler, restarts ? SA_RESTART : 0);
+  const bool restarts = number <= 0 || number >= NSIG || !interrupts[number];
+  return Install(number, handler, restarts ? SA_RESTART : 0);
 }
 
 // The C library's own function asks and tells the kernel without sigaction.
 int SDP_ENTRY(siginterrupt)(int number, int interrupt) noexcept {
   struct sigaction action {};
-  if (sdp::preload::Critical::SetAction(number, nullptr, &action) != 0) return -1;
-  sdp::preload::interrupts[number] = interrupt != 0;
+  if (Critical::SetAction(number, nullptr, &action) != 0) return -1;
+  interrupts[number] = interrupt != 0;
   action.sa_flags = interrupt != 0 ? action.sa_flags & ~SA_RESTART : action.sa_flags | SA_RESTART;
-  return sdp::preload::Critical::SetAction(number, &action, nullptr);
+  return Critical::SetAction(number, &action, nullptr);
 }
 
 // System V's version, for programs that ask for nothing but X/Open.
 sighandler_t SDP_ENTRY(__sysv_signal)(int number, sighandler_t handler) noexcept {
-  return sdp::preload::Install(number, handler, static_cast<int>(SA_RESETHAND) | SA_NODEFER);
+  return Install(number, handler, static_cast<int>(SA_RESETHAND) | SA_NODEFER);
 }
 
 // System V's other function, which reports and changes whether the signal is blocked.
@@ -59,18 +56,18 @@ sighandler_t SDP_ENTRY(sigset)(int number, sighandler_t disposition) noexcept {
   sigemptyset(&it);
   if (sigaddset(&it, number) != 0) return SIG_ERR;
   if (disposition == SIG_HOLD) {
-    if (sdp::preload::Critical::SetAction(number, nullptr, &old) != 0) return SIG_ERR;
+    if (Critical::SetAction(number, nullptr, &old) != 0) return SIG_ERR;
   } else {
-    old.sa_handler = sdp::preload::Install(number, disposition, 0);
+    old.sa_handler = Install(number, disposition, 0);
     if (old.sa_handler == SIG_ERR) return SIG_ERR;
   }
   if (pthread_sigmask(disposition == SIG_HOLD ? SIG_BLOCK : SIG_UNBLOCK, &it, &mask) != 0) return SIG_ERR;
   return sigismember(&mask, number) == 1 ? SIG_HOLD : old.sa_handler;
 }
 
-}  // extern "C"
-
 SDP_ENTRY_ALIAS(__sigaction, sigaction);
 SDP_ENTRY_ALIAS(bsd_signal, signal);
 SDP_ENTRY_ALIAS(ssignal, signal);
 SDP_ENTRY_ALIAS(sysv_signal, __sysv_signal);
+
+}  // namespace sdp::preload

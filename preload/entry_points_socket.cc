@@ -91,23 +91,11 @@ int Accept(Socket& socket, int fd, sockaddr* address, socklen_t* length, int fla
 }
 
 }  // namespace
-}  // namespace sdp::preload
-
-using sdp::preload::Dispatch;
-using sdp::preload::DispatchUncancelled;
-using sdp::preload::Fresh;
-using sdp::preload::IsBeyond;
-using sdp::preload::kNotOurs;
-using sdp::preload::MayRead;
-using sdp::preload::real;
-using sdp::preload::Socket;
-
-extern "C" {
 
 int SDP_ENTRY(socket)(int domain, int type, int protocol) noexcept {
-  if (sdp::preload::IsNativeStream(domain, type, protocol)) return sdp::preload::MakeNative(type);
+  if (IsNativeStream(domain, type, protocol)) return MakeNative(type);
   const int fd = Fresh(real.socket(domain, type, protocol));
-  if (fd >= 0 && sdp::preload::IsStream(domain, type, protocol)) sdp::preload::Manage(fd, domain);
+  if (fd >= 0 && IsStream(domain, type, protocol)) Manage(fd, domain);
   return fd;
 }
 
@@ -138,14 +126,14 @@ int SDP_ENTRY(listen)(int fd, int backlog) noexcept {
 
 int SDP_ENTRY(accept)(int fd, sockaddr* address, socklen_t* length) {
   return Dispatch(
-      fd, [&](Socket& socket) { return sdp::preload::Accept(socket, fd, address, length, 0); },
+      fd, [&](Socket& socket) { return Accept(socket, fd, address, length, 0); },
       [&] { return Fresh(real.accept(fd, address, length)); });
 }
 
 int SDP_ENTRY(accept4)(int fd, sockaddr* address, socklen_t* length, int flags) {
-  if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) return sdp::preload::Fail(EINVAL);
+  if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) return Fail(EINVAL);
   return Dispatch(
-      fd, [&](Socket& socket) { return sdp::preload::Accept(socket, fd, address, length, flags); },
+      fd, [&](Socket& socket) { return Accept(socket, fd, address, length, flags); },
       [&] { return Fresh(real.accept4(fd, address, length, flags)); });
 }
 
@@ -209,6 +197,6 @@ int SDP_ENTRY(ioctl)(int fd, unsigned long request, ...) noexcept {
       [&] { return real.ioctl(fd, request, argument); });
 }
 
-}  // extern "C"
-
 SDP_ENTRY_ALIAS(__connect, connect);
+
+}  // namespace sdp::preload

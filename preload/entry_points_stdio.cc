@@ -264,35 +264,28 @@ void ReopenStandardStreams() {
   for (int fd = 0; fd <= STDERR_FILENO; ++fd) FollowStandardStream(fd);
 }
 
-}  // namespace sdp::preload
-
-using sdp::preload::FdTable;
-using sdp::preload::real;
-
 // glibc's function behind a fortified program's vasprintf.
 extern "C" int __vasprintf_chk(char** text, int flag, const char* format, va_list arguments) noexcept;
 
-extern "C" {
-
 FILE* SDP_ENTRY(fdopen)(int fd, const char* mode) noexcept {
   if (!FdTable::Has(fd)) return real.fdopen(fd, mode);
-  FILE* const stream = sdp::preload::OpenStream(fd, mode);
+  FILE* const stream = OpenStream(fd, mode);
   if (stream != nullptr && mode[0] == 'a')
     SDP_ENTRY(fcntl)(fd, F_SETFL, SDP_ENTRY(fcntl)(fd, F_GETFL) | O_APPEND);
   return stream;
 }
 
 FILE* SDP_ENTRY(freopen)(const char* path, const char* mode, FILE* stream) {
-  return sdp::preload::ReopenStream(path, mode, stream, real.freopen);
+  return ReopenStream(path, mode, stream, real.freopen);
 }
 
 FILE* SDP_ENTRY(freopen64)(const char* path, const char* mode, FILE* stream) {
-  return sdp::preload::ReopenStream(path, mode, stream, real.freopen64);
+  return ReopenStream(path, mode, stream, real.freopen64);
 }
 
 int SDP_ENTRY(vdprintf)(int fd, const char* format, va_list arguments) {
   if (!FdTable::Has(fd)) return real.vdprintf(fd, format, arguments);
-  return sdp::preload::PrintTo(fd, [&](char** text) { return vasprintf(text, format, arguments); });
+  return PrintTo(fd, [&](char** text) { return vasprintf(text, format, arguments); });
 }
 
 int SDP_ENTRY(dprintf)(int fd, const char* format, ...) {
@@ -305,8 +298,7 @@ int SDP_ENTRY(dprintf)(int fd, const char* format, ...) {
 
 int SDP_ENTRY(__vdprintf_chk)(int fd, int flag, const char* format, va_list arguments) {
   if (!FdTable::Has(fd)) return real.__vdprintf_chk(fd, flag, format, arguments);
-  return sdp::preload::PrintTo(fd,
-                               [&](char** text) { return __vasprintf_chk(text, flag, format, arguments); });
+  return PrintTo(fd, [&](char** text) { return __vasprintf_chk(text, flag, format, arguments); });
 }
 
 int SDP_ENTRY(__dprintf_chk)(int fd, int flag, const char* format, ...) {
@@ -317,4 +309,4 @@ int SDP_ENTRY(__dprintf_chk)(int fd, int flag, const char* format, ...) {
   return result;
 }
 
-}  // extern "C"
+}  // namespace sdp::preload

@@ -66,34 +66,29 @@ long BareSyscall(long number, ...) {
 #endif
 
 }  // namespace
-}  // namespace sdp::preload
 
 extern "C" {
 
 // The assembly code below finds these names.
-__attribute__((used, visibility("hidden"))) constinit sdp::preload::Syscall SDP_ENTRY(next_syscall) =
-    &sdp::preload::BareSyscall;
+__attribute__((used, visibility("hidden"))) constinit Syscall SDP_ENTRY(next_syscall) = &BareSyscall;
 
 // Handles only the program's numbers: the library itself may call this.
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_close)(long number, int fd) {
-  if (!sdp::preload::FdTable::Has(fd) && !sdp::preload::EpollKnows(fd))
-    return SDP_ENTRY(next_syscall)(number, fd);
-  const sdp::preload::NoCancellation no_cancellation;  // like the system call
+  if (!FdTable::Has(fd) && !EpollKnows(fd)) return SDP_ENTRY(next_syscall)(number, fd);
+  const NoCancellation no_cancellation;  // like the system call
   return SDP_ENTRY(close)(fd);
 }
 
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_io_uring_setup)(
     long number, unsigned int entries, io_uring_params* parameters) {
-  if (!sdp::preload::RingsAreDenied()) return SDP_ENTRY(next_syscall)(number, entries, parameters);
-  return sdp::preload::Fail(ENOSYS);
+  if (!RingsAreDenied()) return SDP_ENTRY(next_syscall)(number, entries, parameters);
+  return Fail(ENOSYS);
 }
 
 // Ends only the calling thread, and no key's destructor runs.
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_exit)(long number, long status) {
-  using sdp::preload::Call;
-  using sdp::preload::MayCall;
   const bool may_ask = MayCall(Call::kGetpid) && MayCall(Call::kGettid);
-  if (may_ask && sdp::preload::OwnsProcess() && gettid() == getpid()) sdp::preload::MainThread::NoteEnd();
+  if (may_ask && OwnsProcess() && gettid() == getpid()) MainThread::NoteEnd();
   return SDP_ENTRY(next_syscall)(number, status);
 }
 
@@ -101,13 +96,13 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_exit)(long nu
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_fork)(long number, long flags, long stack,
                                                                          long parent_tid, long child_tid,
                                                                          long tls) {
-  sdp::preload::BeforeFork();
+  BeforeFork();
   const long pid = SDP_ENTRY(next_syscall)(number, flags, stack, parent_tid, child_tid, tls);
   const int error = errno;
   if (pid == 0) {
-    sdp::preload::AfterForkInChild();
+    AfterForkInChild();
   } else {
-    sdp::preload::AfterForkInParent();
+    AfterForkInParent();
   }
   errno = error;
   return pid;
@@ -118,7 +113,7 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_fork)(long nu
 __attribute__((used, visibility("hidden"))) bool SDP_ENTRY(makes_process)(const clone_args* request,
                                                                           size_t size) {
   const int error = errno;
-  const bool there = size >= CLONE_ARGS_SIZE_VER0 && sdp::preload::MayRead(request, CLONE_ARGS_SIZE_VER0);
+  const bool there = size >= CLONE_ARGS_SIZE_VER0 && MayRead(request, CLONE_ARGS_SIZE_VER0);
   errno = error;
   return there && (request->flags & CLONE_VM) == 0 && request->stack == 0;
 }
@@ -130,17 +125,18 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_filter)(long 
   const auto operation = static_cast<uint32_t>(a), flags = static_cast<uint32_t>(b);
   if (number == SYS_prctl) {
     const auto mode = static_cast<unsigned long>(b), program = static_cast<unsigned long>(c);
-    return operation == PR_SET_SECCOMP ? sdp::preload::ConfineByPrctl(mode, program, call) : call();
+    return operation == PR_SET_SECCOMP ? ConfineByPrctl(mode, program, call) : call();
   }
-  if (operation == SECCOMP_SET_MODE_STRICT && flags == 0 && c == 0)
-    return sdp::preload::Confine(nullptr, call);
+  if (operation == SECCOMP_SET_MODE_STRICT && flags == 0 && c == 0) return Confine(nullptr, call);
   // libseccomp passes null filters to find out what the kernel knows.
   if (operation != SECCOMP_SET_MODE_FILTER || c == 0) return call();
   // A positive result is a descriptor, or the thread that could not take the filter: then no thread has it.
   const bool names_thread =
       (flags & (SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_NEW_LISTENER)) == SECCOMP_FILTER_FLAG_TSYNC;
-  return sdp::preload::Confine(reinterpret_cast<const sock_fprog*>(c), call, names_thread ? 0 : LONG_MAX);
+  return Confine(reinterpret_cast<const sock_fprog*>(c), call, names_thread ? 0 : LONG_MAX);
 }
+
+}  // extern "C"
 
 #ifdef __x86_64__
 // Any call, including vfork and clone with a stack of its own, must find registers and stack as the caller
@@ -201,9 +197,6 @@ long SDP_ENTRY(syscall)(long number, ...) noexcept {
 }
 #endif
 
-}  // extern "C"
-
-namespace sdp::preload {
 namespace {
 
 // Finds the next definition, so that other libraries in front of the C library keep their place.

@@ -53,18 +53,10 @@ std::vector<SpawnMove> SpawnActions::MovesOf(const posix_spawn_file_actions_t* a
   return moves;
 }
 
-}  // namespace sdp::preload
-
-using sdp::preload::real;
-using sdp::preload::SpawnActions;
-
-extern "C" {
-
 int SDP_ENTRY(posix_spawn_file_actions_adddup2)(posix_spawn_file_actions_t* actions, int fd,
                                                 int new_fd) noexcept {
   const int result = real.posix_spawn_file_actions_adddup2(actions, fd, new_fd);
-  if (result == 0 && sdp::preload::FdTable::Has(fd))
-    SpawnActions::NoteMove(actions, {.fd = fd, .number = new_fd});
+  if (result == 0 && FdTable::Has(fd)) SpawnActions::NoteMove(actions, {.fd = fd, .number = new_fd});
   return result;
 }
 
@@ -79,4 +71,4 @@ int SDP_ENTRY(posix_spawn_file_actions_destroy)(posix_spawn_file_actions_t* acti
   return real.posix_spawn_file_actions_destroy(actions);
 }
 
-}  // extern "C"
+}  // namespace sdp::preload
