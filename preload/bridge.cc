@@ -101,7 +101,7 @@ bool ForkTwice(Run run) {
     if (grandchild == 0) run();
     real._exit(grandchild < 0 ? 1 : 0);
   }
-  const int error = errno;
+  const KeepErrno keep;
   int status = 0;
   // There is no status if the process does not wait for children.
   if (child > 0 && waitpid(child, &status, 0) < 0) status = 0;
@@ -117,7 +117,6 @@ bool ForkTwice(Run run) {
       kill(getpid(), SIGCHLD);
   }
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
-  errno = error;
   return child > 0 && status == 0;
 }
 
@@ -240,7 +239,7 @@ int Bridge::Build(int fd) {
 }
 
 Bridge::~Bridge() {
-  const int error = errno;
+  const KeepErrno keep;
   for (Span& span : spans_) {
     Close(&span.near_end);
     Close(&span.far_end);
@@ -255,7 +254,6 @@ Bridge::~Bridge() {
     }
     real.close(go_);
   }
-  errno = error;
 }
 
 void Bridge::PutBack() {

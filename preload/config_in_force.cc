@@ -1,11 +1,11 @@
 // The one configuration in force in this process.
-#include <errno.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "preload/config.h"
 #include "preload/config_store.h"
+#include "preload/fail.h"
 #include "preload/guard.h"
 #include "preload/log.h"
 #include "preload/program_name.h"
@@ -40,7 +40,7 @@ const Config& config() { return store.Get().config; }
 void ReportConfig() { Report(store.Get()); }
 
 void RefreshConfig() {
-  const int error = errno;
+  const KeepErrno keep;
   const NoCancellation no_cancellation;
   if (const LoadedConfig* loaded = store.Refresh(SteadyNanoseconds())) {
     FollowLogFile();
@@ -48,7 +48,6 @@ void RefreshConfig() {
             loaded->rules.size() == 1 ? "" : "s", ProgramName());
     Report(*loaded);
   }
-  errno = error;
 }
 
 Ruling DecideSocket(RuleRole role, const sockaddr* address, socklen_t length) {

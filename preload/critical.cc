@@ -11,13 +11,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "preload/allowed_calls.h"
+#include "preload/fail.h"
 #include "preload/guard.h"
 #include "preload/privileged.h"
 #include "preload/real_calls.h"
@@ -251,7 +251,7 @@ struct Critical::Late {
 // No signal comes meanwhile: all are blocked since the last one that waits.
 void Critical::RunDeferred() {
   const NoCancellation no_cancellation;  // a lock's destructor lets nothing through
-  const int saved = errno;
+  const KeepErrno keep;
   const sigset_t mask = waiting.mask;
   {
     Late late(pending_);
@@ -262,7 +262,6 @@ void Critical::RunDeferred() {
     }
   }
   SetMask(mask);
-  errno = saved;
 }
 
 bool Critical::RunNext(Late& late, const sigset_t& besides) {

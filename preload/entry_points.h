@@ -6,7 +6,6 @@
 
 #include <pthread.h>
 
-#include <cerrno>
 #include <new>
 
 #include "preload/fail.h"

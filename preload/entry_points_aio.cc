@@ -12,11 +12,9 @@ namespace {
 bool IsStreamOfOurs(int fd) {
   if (!FdTable::Has(fd)) return false;
   const NoCancellation no_cancellation;
-  const int error = errno;
+  const KeepErrno keep;
   const SocketRef socket = FdTable::Get(fd);
-  const bool ours = socket && socket->IsStream();
-  errno = error;
-  return ours;
+  return socket && socket->IsStream();
 }
 
 // Returns the C library's own function.

@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdarg>
 
 #include "preload/critical.h"
@@ -57,9 +56,8 @@ int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, void* argum
   Beginning beginning{.function = function, .argument = argument};
   BeforeFork();
   const int pid = next(&Begin, stack, flags, &beginning, parent_tid, tls, child_tid);
-  const int error = errno;
+  const KeepErrno keep;
   AfterForkInParent();
-  errno = error;
   return pid;
 }
 
@@ -70,13 +68,12 @@ pid_t SDP_ENTRY(_Fork)() noexcept {
   if (Started() && Critical::MayBeInHandler()) return real._Fork();
   BeforeFork();
   const pid_t pid = real._Fork();
-  const int error = errno;
+  const KeepErrno keep;
   if (pid == 0) {
     AfterForkInChild();
   } else {
     AfterForkInParent();
   }
-  errno = error;
   return pid;
 }
 

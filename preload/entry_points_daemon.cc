@@ -8,8 +8,6 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include <cerrno>
-
 #include "preload/entry_points.h"
 
 namespace sdp::preload {
@@ -51,10 +49,9 @@ int SDP_ENTRY(forkpty)(int* controller, char* name, const termios* settings, con
   if (openpty(&mine, &terminal, name, settings, size) != 0) return -1;
   const pid_t pid = fork();
   if (pid < 0) {
-    const int error = errno;
+    const KeepErrno keep;
     real.close(mine);
     real.close(terminal);
-    errno = error;
     return -1;
   }
   if (pid == 0) {

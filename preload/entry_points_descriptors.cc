@@ -105,9 +105,8 @@ int ReplaceTracked(int from, int to, Replace replace) {
   }
   const int result = replace();
   if (stand_in >= 0) {
-    const int error = errno;
+    const KeepErrno keep;
     replaced->Close(stand_in);
-    errno = error;
   }
   if (result < 0) FollowStandardStream(to);
   return NoteDuplicate(from, result);
@@ -212,19 +211,17 @@ int SDP_ENTRY(close_range)(unsigned int first, unsigned int last, int flags) noe
   const bool closes = alone && (flags & kMark) == 0 &&
                       real.unshare(CLONE_FILES) == 0;  // another process may share the descriptors
   const int result = closes ? CloseRangeTracked(first, last) : real.close_range(first, last, flags);
-  const int error = errno;
+  const KeepErrno keep;
   AfterCallOfOneThread();
-  errno = error;
   return result;
 }
 
 void SDP_ENTRY(closefrom)(int first) noexcept {
   if (!KeepsTrack()) return real.closefrom(first);
   const NoCancellation no_cancellation;
-  const int error = errno;
+  const KeepErrno keep;
   const unsigned lowest = static_cast<unsigned>(std::max(first, 0));
   if (CloseRangeTracked(lowest, ~0U) != 0) CloseOneByOne(lowest);
-  errno = error;
 }
 
 int SDP_ENTRY(dup)(int fd) noexcept {

@@ -255,9 +255,8 @@ int SDP_ENTRY(execveat)(int directory, const char* path, char* const argv[], cha
   const bool itself = *path == '\0' && (flags & AT_EMPTY_PATH) != 0;
   const int fd = itself ? directory : openat(directory, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   const int result = ExecDescriptor(fd, envp, exec);
-  const int error = errno;
+  const KeepErrno keep;
   if (!itself && fd >= 0) real.close(fd);
-  errno = error;
   return result;
 }
 

@@ -14,13 +14,12 @@
 namespace sdp::preload {
 
 bool RingsAreDenied() {
-  const int error = errno;
+  const KeepErrno keep;
   const NoCancellation no_cancellation;
   RefreshConfig();
   const bool denied = config().io_uring == IoUringUse::kDeny && !NothingButTcp();
   if (denied)
     SDP_LOG(kInfo, "io_uring_setup: ENOSYS, since a ring would pass the SDP sockets by (SDP_IO_URING=allow)");
-  errno = error;
   return denied;
 }
 

@@ -21,9 +21,8 @@ int AsOneThread(int flags, int of_children, Call call) {
   const NoCancellation no_cancellation;
   BeforeCallOfOneThread();
   const int result = call();
-  const int error = errno;
+  const KeepErrno keep;
   AfterCallOfOneThread();
-  errno = error;
   return result;
 }
 

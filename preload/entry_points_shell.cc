@@ -47,9 +47,8 @@ class ShellCommand {
   }
   ~ShellCommand() {
     if (sealed_ < 0) return;
-    const int error = errno;
+    const KeepErrno keep;
     HiddenFds::Close(sealed_);
-    errno = error;
   }
   ShellCommand(const ShellCommand&) = delete;
   ShellCommand& operator=(const ShellCommand&) = delete;

@@ -133,9 +133,8 @@ FILE* ReopenOurs(const char* path, const char* mode, FILE* stream) {
   // Without a path the same file is opened in another mode, which is impossible for a socket.
   FILE* const opened = fopen(path != nullptr ? path : ("/proc/self/fd/" + std::to_string(fd)).c_str(), mode);
   if (opened == nullptr) {
-    const int error = errno;
+    const KeepErrno keep;
     SDP_ENTRY(close)(fd);
-    errno = error;
     return nullptr;
   }
   const bool closes = (real.fcntl(opened->_fileno, F_GETFD) & FD_CLOEXEC) != 0;
@@ -232,7 +231,7 @@ void FollowStandardStream(int fd) {
   if (fd < 0) return;
   if (FdTable::Has(fd)) MakeStandardStreams();
   if (fd > STDERR_FILENO) return;
-  const int error = errno;
+  const KeepErrno keep;
   Standard& standard = standards[fd];
   FILE* const now = *standard.name;
   if (FdTable::Has(fd) && now != nullptr && now != standard.ours && fileno_unlocked(now) == fd) {
@@ -256,7 +255,6 @@ void FollowStandardStream(int fd) {
     }
     funlockfile(now);
   }
-  errno = error;
 }
 
 void ReopenStandardStreams() {

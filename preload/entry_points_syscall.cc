@@ -98,13 +98,12 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_fork)(long nu
                                                                          long tls) {
   BeforeFork();
   const long pid = SDP_ENTRY(next_syscall)(number, flags, stack, parent_tid, child_tid, tls);
-  const int error = errno;
+  const KeepErrno keep;
   if (pid == 0) {
     AfterForkInChild();
   } else {
     AfterForkInParent();
   }
-  errno = error;
   return pid;
 }
 
@@ -112,10 +111,9 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_fork)(long nu
 // request the kernel returns the right error.
 __attribute__((used, visibility("hidden"))) bool SDP_ENTRY(makes_process)(const clone_args* request,
                                                                           size_t size) {
-  const int error = errno;
-  const bool there = size >= CLONE_ARGS_SIZE_VER0 && MayRead(request, CLONE_ARGS_SIZE_VER0);
-  errno = error;
-  return there && (request->flags & CLONE_VM) == 0 && request->stack == 0;
+  const KeepErrno keep;
+  return size >= CLONE_ARGS_SIZE_VER0 && MayRead(request, CLONE_ARGS_SIZE_VER0) &&
+         (request->flags & CLONE_VM) == 0 && request->stack == 0;
 }
 
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_filter)(long number, long a, long b,

@@ -1,4 +1,4 @@
-// The error return of the calls that the application makes.
+// errno, as the application sees it: the error return of its calls, and what leaves it alone.
 #ifndef SDP_PRELOAD_FAIL_H_
 #define SDP_PRELOAD_FAIL_H_
 
@@ -11,6 +11,18 @@ inline int Fail(int error) {
   errno = error;
   return -1;
 }
+
+// Where it ends, errno is again what it was where it began.
+class KeepErrno {
+ public:
+  KeepErrno() = default;
+  ~KeepErrno() { errno = saved_; }
+  KeepErrno(const KeepErrno&) = delete;
+  KeepErrno& operator=(const KeepErrno&) = delete;
+
+ private:
+  const int saved_ = errno;
+};
 
 }  // namespace sdp::preload
 

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
 
 #include "preload/allowed_calls.h"
 #include "preload/critical.h"
+#include "preload/fail.h"
 
 namespace sdp::preload {
 namespace {
@@ -195,12 +195,9 @@ void* Heap::Allocate(size_t size, size_t alignment) noexcept {
 void Heap::Free(void* memory) noexcept {
   if (memory == nullptr) return;
   auto* const head = reinterpret_cast<Head*>(reinterpret_cast<uintptr_t>(memory) & ~(kUnit - 1));
-  const int error = errno;
-  {
-    const std::lock_guard lock(mutex);
-    head->length != 0 ? FreeBlock(head, memory) : GiveUnits(head);
-  }
-  errno = error;
+  const KeepErrno keep;
+  const std::lock_guard lock(mutex);
+  head->length != 0 ? FreeBlock(head, memory) : GiveUnits(head);
 }
 
 void Heap::LockForFork() { mutex.lock(); }

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdlib>
 
 #include "preload/allowed_calls.h"
 #include "preload/descriptor_array.h"
+#include "preload/fail.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"
 
@@ -61,9 +61,8 @@ int DuplicateAs(int fd, uint64_t word) {
 
 int HideAs(int fd, uint64_t word) {
   const int number = DuplicateAs(fd, word);
-  const int error = errno;
+  const KeepErrno keep;
   real.close(fd);
-  errno = error;
   return number;
 }
 
@@ -132,15 +131,12 @@ void HiddenFds::MakeRoom(int fd) {
 int HiddenFds::HighestOther(int end) {
   if (Confined() || end_of_numbers.load(std::memory_order_relaxed) <= FD_SETSIZE) return end - 1;
   const NoCancellation no_cancellation;
-  const int error = errno;
+  const KeepErrno keep;
   // A program that counts to its highest number has that one open. Then the list of all numbers, perhaps
   // thousands, is not needed.
   if (real.fcntl(end - 1, F_GETFD) >= 0 && !Contains(end - 1)) return end - 1;
   const int directory = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) {
-    errno = error;
-    return end - 1;
-  }
+  if (directory < 0) return end - 1;
   int highest = -1;
   alignas(dirent64) std::array<char, 8192> entries;
   for (ssize_t size; (size = getdents64(directory, entries.data(), entries.size())) > 0;) {
@@ -152,7 +148,6 @@ int HiddenFds::HighestOther(int end) {
     }
   }
   real.close(directory);
-  errno = error;
   return highest;
 }
 

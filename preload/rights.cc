@@ -117,7 +117,7 @@ bool OutgoingRights::MayConcern(const msghdr* message) {
 
 OutgoingRights::OutgoingRights(int fd, const msghdr& message) : message_(message) {
   const NoCancellation no_cancellation;
-  const int error = errno;
+  const KeepErrno keep;
   const auto* const control = static_cast<const std::byte*>(message.msg_control);
   control_.assign(control, control + message.msg_controllen);
   message_.msg_control = control_.data();
@@ -144,20 +144,18 @@ OutgoingRights::OutgoingRights(int fd, const msghdr& message) : message_(message
     substitutes_.push_back(substitute);
     return substitute;
   });
-  errno = error;
 }
 
 OutgoingRights::~OutgoingRights() {
   const NoCancellation no_cancellation;
-  const int error = errno;
+  const KeepErrno keep;
   for (const int fd : substitutes_) real.close(fd);
-  errno = error;
 }
 
 void TakeIncomingRights(const msghdr& message, int flags) {
   if (!HasRights(message) || !OwnsProcess()) return;
   const NoCancellation no_cancellation;
-  const int error = errno;
+  const KeepErrno keep;
   ForEachRight(message, [&](int fd) {
     Fresh(fd);
     // A message that is only peeked at will come again.
@@ -168,7 +166,6 @@ void TakeIncomingRights(const msghdr& message, int flags) {
     }
     return fd;
   });
-  errno = error;
 }
 
 }  // namespace sdp::preload

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdint>
 
 #include "preload/allowed_calls.h"
 #include "preload/critical.h"
+#include "preload/fail.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"
 
@@ -135,11 +135,8 @@ bool MayEndIt(int number, const ucontext_t& interrupted) {
 }
 
 void End(int number, const ucontext_t& interrupted) {
-  const int saved = errno;
-  if (!MayEndIt(number, interrupted)) {
-    errno = saved;
-    return;
-  }
+  const KeepErrno keep;
+  if (!MayEndIt(number, interrupted)) return;
   BlockHandlers(number, interrupted);
   const NoCancellation no_cancellation;
   last_words_of_process.load()();
@@ -171,9 +168,8 @@ SignalEnd::Aside::Aside() {
 
 SignalEnd::Aside::~Aside() {
   if (!stood_in_) return;
-  const int saved = errno;
+  const KeepErrno keep;
   Guard(last_words_of_process);
-  errno = saved;
 }
 
 void SignalEnd::AwaitIfUnderWay() {

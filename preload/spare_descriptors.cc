@@ -5,9 +5,9 @@
 
 #include <array>
 #include <atomic>
-#include <cerrno>
 
 #include "preload/allowed_calls.h"
+#include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/hidden_fds.h"
@@ -52,9 +52,8 @@ constinit std::atomic<uint8_t> SpareDescriptors::has_{0};
 void SpareDescriptors::Keep() {
   if (Confined() || !Change(State::kNone)) return;
   const NoCancellation no_cancellation;
-  const int error = errno;
+  const KeepErrno keep;
   state.store(Take() ? State::kKept : State::kNone);
-  errno = error;
 }
 
 bool SpareDescriptors::GiveUp() {

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "preload/allowed_calls.h"
+#include "preload/fail.h"
 #include "preload/socket/clock.h"
 
 namespace sdp::preload {
@@ -65,7 +65,7 @@ bool Ask(const void* memory, size_t size, KnownPages* known, Probe probe) {
   const uintptr_t last = first + size - 1;
   if (IsNowhere(first) || last < first) return false;
   if (Confined()) return true;
-  const int saved = errno;
+  const KeepErrno keep;
   bool there = true;
   for (uintptr_t page = first & ~(kPage - 1);; page += kPage) {
     const uintptr_t end = known->LastOfBlock(page, last);
@@ -83,7 +83,6 @@ bool Ask(const void* memory, size_t size, KnownPages* known, Probe probe) {
     }
     if (last - page < kPage) break;
   }
-  errno = saved;
   return there;
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <climits>
 #include <cstddef>
 #include <memory>
@@ -15,6 +14,7 @@
 
 #include "preload/critical.h"
 #include "preload/descriptor_array.h"
+#include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/link_calls.h"
@@ -221,12 +221,10 @@ int WaitUntil(int epfd, epoll_event* events, int max_events, Time deadline, cons
 
 int EpollWaitAtOnce(int epfd, epoll_event* events, int max_events) {
   constexpr timespec kAtOnce{};
-  const int error = errno;
+  const KeepErrno keep;
   const EpollSetRef set = FindEpollSet(epfd);
-  const int count = set ? set->Wait(epfd, events, max_events, Time{}, nullptr)
-                        : WaitForEpoll(epfd, events, max_events, &kAtOnce, nullptr);
-  errno = error;
-  return count;
+  return set ? set->Wait(epfd, events, max_events, Time{}, nullptr)
+             : WaitForEpoll(epfd, events, max_events, &kAtOnce, nullptr);
 }
 
 int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {

@@ -1,6 +1,5 @@
 // epoll_ctl on an epoll set, and the registrations' fate when descriptors close.
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "preload/fail.h"

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -23,6 +22,7 @@
 #include "absl/container/inlined_vector.h"
 #include "preload/allowed_calls.h"
 #include "preload/critical.h"
+#include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/readiness/nested.h"
@@ -71,9 +71,8 @@ bool IsEpoll(int fd) {
   char path[32];
   char target[32];
   snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-  const int saved = errno;
+  const KeepErrno keep;
   const ssize_t length = readlink(path, target, sizeof target);
-  errno = saved;
   return length > 0 && std::string_view(target, static_cast<size_t>(length)) == kEpoll;
 }
 
@@ -82,12 +81,9 @@ bool IsEpoll(int fd) {
 bool KernelKnowsNoOther(int epfd, int fd, uint64_t data) {
   char path[40];
   snprintf(path, sizeof path, "/proc/self/fdinfo/%d", epfd);
-  const int saved = errno;
+  const KeepErrno keep;
   const int info = Confined() ? -1 : open(path, O_RDONLY | O_CLOEXEC);
-  if (info < 0) {
-    errno = saved;
-    return false;
-  }
+  if (info < 0) return false;
   std::array<char, 2048> text;
   size_t kept = 0;
   ssize_t got;
@@ -106,7 +102,6 @@ bool KernelKnowsNoOther(int epfd, int fd, uint64_t data) {
     std::memmove(text.data(), rest.data(), kept);
   }
   real.close(info);
-  errno = saved;
   return alone && got == 0;
 }
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <utility>
 
 #include "preload/allowed_calls.h"
+#include "preload/fail.h"
 #include "preload/hidden_fds.h"
 #include "preload/link_calls.h"
 #include "preload/readiness/plain_sleep.h"
@@ -25,10 +25,8 @@ constexpr int kBatch = 8;
 bool EpollSet::Serves(int epfd) {
   if (inner_ < 0) return false;
   epoll_event event{.events = EPOLLIN, .data = {.u64 = Cookie()}};
-  const int saved = errno;
-  const bool registered = real.epoll_ctl(epfd, EPOLL_CTL_MOD, inner_, &event) == 0;
-  errno = saved;
-  return registered;
+  const KeepErrno keep;
+  return real.epoll_ctl(epfd, EPOLL_CTL_MOD, inner_, &event) == 0;
 }
 
 void EpollSet::SetNumber(int epfd) {
@@ -52,9 +50,8 @@ bool EpollSet::TryToOpen(int epfd) {
       if (real.epoll_ctl(epfd, EPOLL_CTL_ADD, inner_, &event) == 0) return true;
     }
   }
-  const int error = errno;
+  const KeepErrno keep;
   Close();
-  errno = error;
   return false;
 }
 
@@ -106,10 +103,9 @@ void EpollSet::OnPlain(int fd) {
   if (entry == nullptr) return;
   const Asked& asked = entry->asked;
   sockets_.Unwatch(*entry);
-  const int saved = errno;
+  const KeepErrno keep;
   epoll_event event{.events = asked.armed ? asked.events : EPOLLONESHOT, .data = asked.data};
   real.epoll_ctl(epfd_, EPOLL_CTL_ADD, Registrations::NumberOf(fd, *entry), &event);
-  errno = saved;
   socket = std::move(entry->socket);
   // The kernel's registration lives as long as the duplicate that keeps the library's.
   if (const int link = std::exchange(entry->link, -1); link >= 0) HiddenFds::Close(link);
@@ -131,10 +127,9 @@ void EpollSet::OnListen(int key, const StreamSocket::Readiness& readiness) {
     entry->socket->Ref();
     socket = SocketRef(entry->socket.get());
   }
-  const int saved = errno;
+  const KeepErrno keep;
   listeners_.Control(epfd, EPOLL_CTL_ADD, number, std::max(key, -1), static_cast<StreamSocket*>(socket.get()),
                      &event, readiness);
-  errno = saved;
   Drop(key);
 }
 

@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <optional>
 
 #include "preload/fail.h"

@@ -3,8 +3,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
-#include <cerrno>
-
+#include "preload/fail.h"
 #include "preload/guard.h"
 #include "preload/hidden_fds.h"
 #include "preload/readiness/plain_sleep.h"
@@ -29,9 +28,8 @@ void Kick::Give() {
   if (!heard()) return;
   const NoCancellation no_cancellation;
   const uint64_t one = 1;
-  const int saved = errno;
+  const KeepErrno keep;
   (void)!real.write(fd_, &one, sizeof one);
-  errno = saved;
 }
 
 void Kick::Take() {

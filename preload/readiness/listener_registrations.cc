@@ -1,10 +1,10 @@
 #include "preload/readiness/listener_registrations.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "preload/fail.h"
 #include "preload/real_calls.h"
 #include "preload/user_memory.h"
 
@@ -27,11 +27,10 @@ int ListenerRegistrations::Control(int epfd, int operation, int number, int fd, 
   int result;
   if (operation == EPOLL_CTL_DEL || !MayRead(event, sizeof *event)) {
     result = real.epoll_ctl(epfd, operation, number, event);
-    const int saved = errno;
+    const KeepErrno keep;
     for (const int queue : {readiness.listener_fds[1], readiness.listener_fds[2]}) {
       if (result == 0 && queue >= 0) real.epoll_ctl(epfd, operation, queue, event);
     }
-    errno = saved;
   } else {
     result = ControlTagged(epfd, operation, number, *event, readiness);
   }
@@ -54,7 +53,7 @@ int ListenerRegistrations::ControlTagged(int epfd, int operation, int number, co
     tagged.data.ptr = &tag;
   }
   const int result = real.epoll_ctl(epfd, operation, number, &tagged);
-  const int saved = errno;
+  const KeepErrno keep;
   if (result != 0) {
     std::lock_guard lock(mutex_);
     TagOf(number) = before;
@@ -64,7 +63,6 @@ int ListenerRegistrations::ControlTagged(int epfd, int operation, int number, co
       if (queue >= 0) real.epoll_ctl(epfd, operation, queue, &tagged);
     }
   }
-  errno = saved;
   return result;
 }
 
@@ -92,9 +90,8 @@ ListenerRegistrations::Request* ListenerRegistrations::Find(int fd, const Stream
 }
 
 void ListenerRegistrations::Unwatch(int sdp_fd) {
-  const int saved = errno;
+  const KeepErrno keep;
   real.epoll_ctl(inner_, EPOLL_CTL_DEL, sdp_fd, nullptr);
-  errno = saved;
 }
 
 void ListenerRegistrations::WatchRequests(int operation, int number, int fd, StreamSocket* socket,
@@ -126,12 +123,11 @@ void ListenerRegistrations::WatchRequests(int operation, int number, int fd, Str
   request->wanted = *event;
   request->armed = true;
   request->refused = false;
-  const int saved = errno;
+  const KeepErrno keep;
   const uint32_t look = WatchOf(event->events) & (EPOLLIN | EPOLLET);
   epoll_event inner{.events = (look & EPOLLIN) != 0 ? look : 0, .data = {.u64 = MarkOf(sdp_fd)}};
   if (sdp_fd >= 0 && real.epoll_ctl(inner_, EPOLL_CTL_ADD, sdp_fd, &inner) != 0)
     real.epoll_ctl(inner_, EPOLL_CTL_MOD, sdp_fd, &inner);
-  errno = saved;
 }
 
 void ListenerRegistrations::Forget(int fd) {

@@ -1,7 +1,6 @@
 #include "preload/readiness/poll_call.h"
 
 #include <algorithm>
-#include <cerrno>
 
 #include "preload/allowed_calls.h"
 #include "preload/critical.h"

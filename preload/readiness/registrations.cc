@@ -3,8 +3,8 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cerrno>
 
+#include "preload/fail.h"
 #include "preload/hidden_fds.h"
 #include "preload/real_calls.h"
 
@@ -168,7 +168,7 @@ void Registrations::Watch(int key, Entry& entry, int link_fd, short events,
     Unwatch(entry);
     return;
   }
-  const int saved = errno;
+  const KeepErrno keep;
   epoll_event event{.events = static_cast<uint32_t>(events), .data = {.u64 = static_cast<uint64_t>(key)}};
   int number = entry.twin >= 0 ? entry.twin : link_fd >= 0 ? link_fd : entry.link;
   const int operation = entry.registered == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
@@ -180,7 +180,6 @@ void Registrations::Watch(int key, Entry& entry, int link_fd, short events,
   }
   entry.link_fd = number;
   NoteDevice(key, entry, link_fd);
-  errno = saved;
   entry.registered = events;
   CountKernelLink(entry);
 }
@@ -199,10 +198,9 @@ void Registrations::Unwatch(Entry& entry) {
   entry.SetPeek(nullptr);
   ForgetDevice(entry);
   CountKernelLink(entry);
-  const int saved = errno;
+  const KeepErrno keep;
   real.epoll_ctl(inner_, EPOLL_CTL_DEL, entry.link_fd, nullptr);
   if (const int twin = std::exchange(entry.twin, -1); twin >= 0) HiddenFds::Close(twin);
-  errno = saved;
 }
 
 void Registrations::UnwatchDeleted(int key) {

@@ -48,9 +48,8 @@ void StreamSocket::Call::Leave() {
   // None is counted in the child of a fork that a handler has made in the middle of this call.
   if (socket_->calls_inside_ > 0) --socket_->calls_inside_;
   if (socket_->calls_inside_ > 0 || !socket_->kept_for_calls_) return;
-  const int error = errno;
+  const KeepErrno keep;
   socket_->EndForCalls(lock_);
-  errno = error;
 }
 
 std::optional<ssize_t> StreamSocket::Call::Enter(const void* frame) {

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 
+#include "preload/fail.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {
@@ -104,19 +104,17 @@ int Capsule::Seal(Bytes content, std::span<const int> descriptors) {
 }
 
 bool Capsule::Is(int fd, Maker wanted) {
-  const int saved = errno;
+  const KeepErrno keep;
   int type = 0;
   socklen_t length = sizeof type;
   std::array<char, kMagic.size()> start;
   ucred maker{};
-  const bool is = real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET &&
-                  real.recv(fd, start.data(), start.size(), MSG_PEEK | MSG_DONTWAIT) ==
-                      static_cast<ssize_t>(start.size()) &&
-                  start == kMagic && (length = sizeof maker) != 0 &&
-                  real.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &maker, &length) == 0 &&
-                  (wanted == Maker::kAnybody || maker.uid == 0 || maker.uid == geteuid());
-  errno = saved;
-  return is;
+  return real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET &&
+         real.recv(fd, start.data(), start.size(), MSG_PEEK | MSG_DONTWAIT) ==
+             static_cast<ssize_t>(start.size()) &&
+         start == kMagic && (length = sizeof maker) != 0 &&
+         real.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &maker, &length) == 0 &&
+         (wanted == Maker::kAnybody || maker.uid == 0 || maker.uid == geteuid());
 }
 
 std::optional<Capsule> Capsule::Open(int fd) {

@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
 
 #include "preload/allowed_calls.h"
+#include "preload/fail.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 
@@ -78,7 +78,7 @@ Path PathOf(const char* process, const char* what) {
 
 bool OthersHold(int fd, CoHolders holders) {
   if (holders == CoHolders::kNone || Confined()) return false;
-  const int error = errno;
+  const KeepErrno keep;
   std::array<char, 16> number;
   snprintf(number.data(), number.size(), "%d", fd);
   const FileName own(PathOf("self", number.data()).data());
@@ -93,14 +93,12 @@ bool OthersHold(int fd, CoHolders holders) {
     return false;
   };
   const pid_t self = getpid();
-  const bool held = own.known() && AnyNumberIn("/proc", [&](const char* process) {
-                      if (atoi(process) == self) return false;
-                      if (holders == CoHolders::kBySameNumber) return keeps(process, number.data());
-                      return AnyNumberIn(PathOf(process, "").data(),
-                                         [&](const char* its_number) { return keeps(process, its_number); });
-                    });
-  errno = error;
-  return held;
+  return own.known() && AnyNumberIn("/proc", [&](const char* process) {
+           if (atoi(process) == self) return false;
+           if (holders == CoHolders::kBySameNumber) return keeps(process, number.data());
+           return AnyNumberIn(PathOf(process, "").data(),
+                              [&](const char* its_number) { return keeps(process, its_number); });
+         });
 }
 
 }  // namespace sdp::preload

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "core/base/byte_order.h"
 #include "preload/allowed_calls.h"
+#include "preload/fail.h"
 #include "preload/hidden_fds.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
@@ -74,9 +74,8 @@ bool HasRoomForDescriptors(int any) {
   std::array<int, kMostDescriptors + 1> probes;
   size_t count = 0;
   while (count < probes.size() && (probes[count] = real.fcntl(any, F_DUPFD_CLOEXEC, 0)) >= 0) ++count;
-  const int error = errno;
+  const KeepErrno keep;
   for (size_t i = 0; i < count; ++i) real.close(probes[i]);
-  errno = error;
   return count == probes.size();
 }
 
@@ -104,9 +103,8 @@ bool CommonQueue::TakeUp(int out, int in) {
   const bool out_hidden = HiddenFds::HideTracked(out, &out_) >= 0;
   const bool in_hidden = HiddenFds::HideTracked(in, &in_) >= 0;
   if (out_hidden && in_hidden) return true;
-  const int error = errno;
+  const KeepErrno keep;
   Close();
-  errno = error;
   return false;
 }
 

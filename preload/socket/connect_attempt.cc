@@ -5,13 +5,13 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 
-#include <cerrno>
 #include <cstring>
 #include <new>
 #include <optional>
 #include <utility>
 
 #include "preload/config.h"
+#include "preload/fail.h"
 #include "preload/log.h"
 #include "preload/native_family.h"
 #include "preload/real_calls.h"
@@ -85,9 +85,8 @@ int ConnectWithoutBlocking(int fd, const Address& address) {
   const bool blocking = flags >= 0 && (flags & O_NONBLOCK) == 0;
   if (blocking) real.fcntl(fd, F_SETFL, flags | O_NONBLOCK);
   const int result = real.connect(fd, address.get(), address.length);
-  const int error = errno;
+  const KeepErrno keep;
   if (blocking) real.fcntl(fd, F_SETFL, flags);
-  errno = error;
   return result;
 }
 

@@ -4,10 +4,10 @@
 #include <netinet/tcp.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <climits>
 #include <cstring>
 
+#include "preload/fail.h"
 #include "preload/link_calls.h"
 #include "preload/real_calls.h"
 #include "preload/user_memory.h"
@@ -170,10 +170,9 @@ bool KeptOptions::Unpace(int fd, const Judged& had) {
 
 void KeptOptions::ForgoCongestionControl(int fd) {
   if (FindJudged(IPPROTO_TCP, TCP_CONGESTION) != nullptr) return;
-  const int saved = errno;
+  const KeepErrno keep;
   Judged had;
   if (ReadCongestionControl(fd, &had) && Unpace(fd, had)) Keep(had);
-  errno = saved;
 }
 
 void KeptOptions::ForgoForAccepted(int fd) {
@@ -182,21 +181,19 @@ void KeptOptions::ForgoForAccepted(int fd) {
 }
 
 void KeptOptions::InheritCongestionControl(int listener) {
-  const int saved = errno;
+  const KeepErrno keep;
   Judged has;
   if (ReadCongestionControl(listener, &has)) Keep(has);
-  errno = saved;
 }
 
 void KeptOptions::RestoreCongestionControl(int fd) {
   const Judged* const judged = FindJudged(IPPROTO_TCP, TCP_CONGESTION);
   if (judged == nullptr) return;
-  const int saved = errno;
-  const bool restored = LinkSetOption(fd, judged->level, judged->name, judged->value, judged->length) == 0;
-  errno = saved;
+  const KeepErrno keep;
   // Setting it may take a privilege that the process has dropped since. Then the program reads the kept
   // value.
-  if (restored) judged_.erase(judged_.begin() + (judged - judged_.data()));
+  if (LinkSetOption(fd, judged->level, judged->name, judged->value, judged->length) == 0)
+    judged_.erase(judged_.begin() + (judged - judged_.data()));
 }
 
 KeptOptions::Answer KeptOptions::Get(int level, int name, void* value, socklen_t* length) const {

@@ -3,11 +3,11 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "preload/config.h"
+#include "preload/fail.h"
 #include "preload/log.h"
 
 namespace sdp::preload {
@@ -37,7 +37,7 @@ void LinkMove::NoteLeft(Time now) {
 
 void LinkMove::Connect(std::shared_ptr<verbs::QueuePair>* left, const Address& peer, const Hello& hello,
                        const verbs::QpOptions& qp, Time now) {
-  const int saved = errno;
+  const KeepErrno keep;
   hello_ = hello;
   qp_ = qp;
   if (target_.length == 0) target_ = peer;
@@ -45,7 +45,6 @@ void LinkMove::Connect(std::shared_ptr<verbs::QueuePair>* left, const Address& p
   deadline_ = now + config().handshake_timeout;
   phase_ = Phase::kLink;
   BeginLink(left, now);
-  errno = saved;
 }
 
 void LinkMove::BeginHandshake(verbs::QueuePair& left, std::unique_ptr<verbs::Connector> connector, Time now) {

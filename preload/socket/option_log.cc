@@ -5,8 +5,8 @@
 #include <netinet/tcp.h>
 
 #include <algorithm>
-#include <cerrno>
 
+#include "preload/fail.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {
@@ -65,14 +65,13 @@ void OptionLog::Record(int level, int name, const void* value, socklen_t length)
 }
 
 void OptionLog::Replay(int fd) const {
-  const int saved = errno;
+  const KeepErrno keep;
   for (const Entry& e : entries_)
     real.setsockopt(fd, e.level, e.name, e.value.data(), static_cast<socklen_t>(e.value.size()));
-  errno = saved;
 }
 
 void FollowRoute(int from, int to) {
-  const int saved = errno;
+  const KeepErrno keep;
   int mark = 0;
   socklen_t length = sizeof mark;
   if (real.getsockopt(from, SOL_SOCKET, SO_MARK, &mark, &length) == 0 && mark != 0) {
@@ -83,7 +82,6 @@ void FollowRoute(int from, int to) {
   if (real.getsockopt(from, SOL_SOCKET, SO_BINDTODEVICE, device, &length) == 0 && length > 0) {
     real.setsockopt(to, SOL_SOCKET, SO_BINDTODEVICE, device, length);
   }
-  errno = saved;
 }
 
 }  // namespace sdp::preload

@@ -6,9 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
-
 #include "preload/allowed_calls.h"
+#include "preload/fail.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {
@@ -57,29 +56,26 @@ bool IsAsync(int fd, int* signal) {
 }  // namespace
 
 bool HasOwner(int fd) {
-  const int saved = errno;
+  const KeepErrno keep;
   Owner owner{};
-  const bool has = FindOwner(fd, &owner);
-  errno = saved;
-  return has;
+  return FindOwner(fd, &owner);
 }
 
 bool SignalUrgent(int fd) {
-  const int saved = errno;
+  const KeepErrno keep;
   Owner owner{};
   if (FindOwner(fd, &owner)) {
     Send(owner, SIGURG);
     int signal = 0;
     if (IsAsync(fd, &signal) && signal != 0) SendWithFacts(owner, signal, POLL_PRI, POLLPRI | POLLRDBAND, fd);
   }
-  errno = saved;
   return owner.pid > 0 && owner.pid == (owner.type == F_OWNER_PGRP  ? getpgrp()
                                         : owner.type == F_OWNER_TID ? gettid()
                                                                     : getpid());
 }
 
 void SignalConnection(int fd, int number) {
-  const int saved = errno;
+  const KeepErrno keep;
   Owner owner{};
   int signal = 0;
   if (FindOwner(fd, &owner) && IsAsync(fd, &signal)) {
@@ -89,7 +85,6 @@ void SignalConnection(int fd, int number) {
       SendWithFacts(owner, signal, POLL_IN, POLLIN | POLLRDNORM, number);
     }
   }
-  errno = saved;
 }
 
 }  // namespace sdp::preload

@@ -5,13 +5,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <mutex>
 #include <new>
 
 #include "portmapper/engine/assoc_handle.h"
 #include "preload/config.h"
 #include "preload/critical.h"
+#include "preload/fail.h"
 #include "preload/hidden_fds.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -54,9 +54,8 @@ int BindToPort(int fd, const Address& address) {
     return real.bind(fd, address.get(), address.length);
   real.setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &now, sizeof now);
   const int result = real.bind(fd, address.get(), address.length);
-  const int error = errno;
+  const KeepErrno keep;
   real.setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &later, sizeof later);
-  errno = error;
   return result;
 }
 

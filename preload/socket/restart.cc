@@ -3,9 +3,8 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <cerrno>
-
 #include "preload/allowed_calls.h"
+#include "preload/fail.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
@@ -30,9 +29,8 @@ class HeldSignals {
     if (Waiter* const waiter = Waiter::AlsoAlone()) fd_ = waiter->SignalFd(deliverable);
   }
   ~HeldSignals() {  // also when the thread is cancelled
-    const int saved = errno;
+    const KeepErrno keep;
     pthread_sigmask(SIG_SETMASK, &application_, nullptr);
-    errno = saved;
   }
   HeldSignals(const HeldSignals&) = delete;
   HeldSignals& operator=(const HeldSignals&) = delete;

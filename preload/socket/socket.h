@@ -12,8 +12,9 @@
 #include <sys/uio.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdint>
+
+#include "preload/fail.h"
 
 namespace sdp::preload {
 
@@ -39,9 +40,8 @@ class Socket {
   }
   void Unref() {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    const int error = errno;  // of the call whose thread has the last reference
+    const KeepErrno keep;  // of the call whose thread has the last reference
     delete this;
-    errno = error;
   }
 
   virtual ssize_t Send(int fd, const iovec* iov, size_t count, int flags) = 0;

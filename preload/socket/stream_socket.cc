@@ -6,12 +6,12 @@
 #include <sys/ioctl.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "preload/config.h"
 #include "preload/confinement.h"
 #include "preload/critical.h"
+#include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/link_calls.h"
@@ -309,19 +309,17 @@ void StreamSocket::LookForRefusal() {
   if (!engine().can_send() || session_->being_read() || (!engine().peer_closed() && now < look_for_refusal_))
     return;
   look_for_refusal_ = now + kLooksForRefusal;
-  const int error = errno;  // of whoever only asks
+  const KeepErrno keep;  // of whoever only asks
   queue_pair().device() != nullptr ? (void)LookAtLink() : TakeFromLink();
-  errno = error;
 }
 
 // A sender that has credit reads nothing, and may not know that the link has ended.
 void StreamSocket::GlanceAtLink() {
   if (Confined() || queue_pair().device() != nullptr || session_->being_read() || session_->moving()) return;
   const NoCancellation no_cancellation;
-  const int error = errno;
+  const KeepErrno keep;
   pollfd link{.fd = queue_pair().event_fd(), .events = POLLRDHUP, .revents = 0};
   if (real.poll(&link, 1, 0) == 1) LookToTheEnd();
-  errno = error;
 }
 
 // Data stays in the link for the program's next call, if nothing else may come of it: there is room to send,

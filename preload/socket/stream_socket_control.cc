@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "preload/control.h"
+#include "preload/fail.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -57,7 +58,7 @@ void StreamSocket::WriteControl(ssize_t received, ControlRoom* room) {
 ssize_t StreamSocket::SendZeroCopy(int fd, const iovec* iov, size_t count, int flags) {
   const ssize_t sent = Send(fd, iov, count, flags);
   if (sent == kPassThrough) return sent;
-  const int error = errno;
+  const KeepErrno keep;
   Lock lock(mutex_);
   // The memory is the caller's again already.
   if (sent > 0 && options_.zero_copy() && state_ == State::kSdp) {
@@ -65,7 +66,6 @@ ssize_t StreamSocket::SendZeroCopy(int fd, const iovec* iov, size_t count, int f
     board_.Bump();
     AfterProgress();
   }
-  errno = error;
   return sent;
 }
 

@@ -252,9 +252,8 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
   if (state_ == State::kNew) options_set_.Record(level, name, value, length);
   if (state_ == State::kListening && listener_->sdp_fd() >= 0 &&
       OptionLog::IsInherited(level, name, length)) {
-    const int saved = errno;
+    const KeepErrno keep;
     real.setsockopt(listener_->sdp_fd(), level, name, value, length);
-    errno = saved;
   }
   if (level == SOL_SOCKET) AfterBufferSize();
   if (state_ == State::kSdp && level == IPPROTO_IPV6 && name == IPV6_ADDRFORM) {

@@ -5,9 +5,9 @@
 #include <sys/ioctl.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
+#include "preload/fail.h"
 #include "preload/real_calls.h"
 #include "preload/user_memory.h"
 
@@ -43,9 +43,8 @@ int Get(int fd, void* value, socklen_t* length, Change change) {
 int GetTcpInfo(int link_fd, const StreamFacts& facts, void* value, socklen_t* length) {
   return Get(link_fd, value, length, [&](tcp_info* info) {
     int in_kernel = 0;
-    const int saved = errno;
+    const KeepErrno keep;
     real.ioctl(link_fd, TIOCOUTQ, &in_kernel);
-    errno = saved;
     const uint64_t under_way = facts.alive ? static_cast<uint64_t>(std::max(in_kernel, 0)) : 0;
     info->tcpi_state = facts.tcp_state;
     info->tcpi_bytes_sent = facts.bytes_out;

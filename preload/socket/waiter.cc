@@ -7,7 +7,6 @@
 #include <sys/single_threaded.h>
 
 #include <array>
-#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -15,6 +14,7 @@
 
 #include "preload/allowed_calls.h"
 #include "preload/critical.h"
+#include "preload/fail.h"
 #include "preload/guard.h"
 #include "preload/hidden_fds.h"
 #include "preload/real_calls.h"
@@ -61,11 +61,10 @@ Waiter* Waiter::AlsoAlone() {
   // A child of fork shares the parent's eventfd: it makes itself a new one.
   if (this_thread_waiter != nullptr && waiter_generation == generation.load(std::memory_order_relaxed))
     return this_thread_waiter;
-  const int saved = errno;
+  const KeepErrno keep;
   std::unique_ptr<Waiter> waiter(new Waiter);
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (fd >= 0) HiddenFds::HideTracked(fd, &waiter->event_fd_);
-  errno = saved;
   if (waiter->event_fd() < 0) return nullptr;
   waiter_generation = generation.load(std::memory_order_relaxed);
   Take(std::move(waiter));
@@ -105,9 +104,8 @@ void Waiter::Wake() {
   if (at_bell_ && !Confined()) bell_.RingSelf();
   const NoCancellation no_cancellation;
   const uint64_t one = 1;
-  const int saved = errno;
+  const KeepErrno keep;
   (void)!real.write(event_fd(), &one, sizeof one);
-  errno = saved;
 }
 
 void Waiter::DrainBell() {
@@ -118,9 +116,8 @@ void Waiter::DrainBell() {
 void Waiter::Drain() {
   const NoCancellation no_cancellation;
   uint64_t count;
-  const int saved = errno;
+  const KeepErrno keep;
   (void)!real.read(event_fd(), &count, sizeof count);
-  errno = saved;
 }
 
 }  // namespace sdp::preload
