@@ -25,8 +25,7 @@ int SDP_ENTRY(daemon)(int no_chdir, int no_close) noexcept {
   // In a jail /dev/null may be anything.
   if (!S_ISCHR(status.st_mode) || status.st_rdev != makedev(1, 3)) {
     real.close(null);
-    errno = ENODEV;
-    return -1;
+    return Fail(ENODEV);
   }
   for (int fd = 0; fd <= 2; ++fd) dup2(null, fd);
   if (null > 2) real.close(null);

@@ -55,8 +55,7 @@ int DuplicateAs(int fd, uint64_t word) {
   const int number = DuplicateHigh(fd);
   if (number < 0 || Enter(number, word)) return number;
   real.close(number);
-  errno = ENOMEM;
-  return -1;
+  return Fail(ENOMEM);
 }
 
 int HideAs(int fd, uint64_t word) {

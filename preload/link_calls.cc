@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <climits>
 #include <cstddef>
 #include <cstring>
 
 #include "preload/allowed_calls.h"
 #include "preload/critical.h"
+#include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"
@@ -84,21 +84,25 @@ int ToMilliseconds(const timespec* time) {
   return static_cast<int>(time->tv_sec * 1000 + (time->tv_nsec + 999'999) / 1'000'000);
 }
 
-// A call that does not sleep is no cancellation point: bytes half written to the link, or just taken from it,
-// would be lost with the thread.
+// `receive()` is the call. One that does not sleep is no cancellation point: bytes half written to the link,
+// or just taken from it, would be lost with the thread.
+template <typename Receive>
+static ssize_t Take(int fd, int flags, Receive receive) {
+  if ((flags & MSG_DONTWAIT) != 0) {
+    const NoCancellation no_cancellation;
+    return receive();
+  }
+  const SleepMayBeCancelled here;
+  LinkRead::Begin(fd);
+  if (Critical::BreaksOff(fd)) [[unlikely]]
+    return Fail(EINTR);
+  return receive();
+}
 
 ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags) {
-  if ((flags & MSG_DONTWAIT) == 0) {
-    const SleepMayBeCancelled here;
-    LinkRead::Begin(fd);
-    if (Critical::BreaksOff(fd)) [[unlikely]] {
-      errno = EINTR;
-      return -1;
-    }
+  return Take(fd, flags, [=] {
     return Confined() ? Read(fd, buffer, length, flags) : real.recv(fd, buffer, length, flags);
-  }
-  const NoCancellation no_cancellation;
-  return Confined() ? Read(fd, buffer, length, flags) : real.recv(fd, buffer, length, flags);
+  });
 }
 
 // For filters that allow no call with several pieces. Apart because of its stack: threads with stacks of 64
@@ -119,20 +123,9 @@ ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags) {
 }
 
 ssize_t LinkRecvMessage(int fd, msghdr* message, int flags) {
-  if (!Confined()) [[likely]] {
-    if ((flags & MSG_DONTWAIT) == 0) {
-      const SleepMayBeCancelled here;
-      LinkRead::Begin(fd);
-      if (Critical::BreaksOff(fd)) [[unlikely]] {
-        errno = EINTR;
-        return -1;
-      }
-      return real.recvmsg(fd, message, flags);
-    }
-    const NoCancellation no_cancellation;
-    return real.recvmsg(fd, message, flags);
-  }
-  return ReceiveInOnePiece(fd, message, flags);
+  if (Confined()) [[unlikely]]
+    return ReceiveInOnePiece(fd, message, flags);
+  return Take(fd, flags, [=] { return real.recvmsg(fd, message, flags); });
 }
 
 ssize_t LinkSend(int fd, const void* buffer, size_t length, int flags) {
@@ -161,10 +154,7 @@ ssize_t LinkSendMessage(int fd, const msghdr* message, int flags) {
 int LinkShutdown(int fd, int how) { return MayCall(Call::kShutdown) ? real.shutdown(fd, how) : 0; }
 
 int LinkConnect(int fd, const sockaddr* address, socklen_t length) {
-  if (!MayCall(Call::kConnect)) {
-    errno = ENOSYS;
-    return -1;
-  }
+  if (!MayCall(Call::kConnect)) return Fail(ENOSYS);
   // The system call itself, which is no cancellation point.
   return static_cast<int>(syscall(SYS_connect, fd, address, length));
 }
@@ -181,15 +171,13 @@ int WaitForEpoll(int epfd, epoll_event* events, int max_events, const timespec* 
 int LinkGetOption(int fd, int level, int name, void* value, socklen_t* length) {
   if (!Confined()) [[likely]]
     return real.getsockopt(fd, level, name, value, length);
-  errno = ENOSYS;
-  return -1;
+  return Fail(ENOSYS);
 }
 
 int LinkSetOption(int fd, int level, int name, const void* value, socklen_t length) {
   if (!Confined()) [[likely]]
     return real.setsockopt(fd, level, name, value, length);
-  errno = ENOSYS;
-  return -1;
+  return Fail(ENOSYS);
 }
 
 }  // namespace sdp::preload

@@ -1,10 +1,10 @@
 #include <linux/sockios.h>
 #include <sys/syscall.h>
 
-#include <cerrno>
 #include <cstdarg>
 #include <cstdlib>
 
+#include "preload/fail.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload::raw {
@@ -187,10 +187,7 @@ int pselect(int count, fd_set* read, fd_set* write, fd_set* except, const timesp
   return Int(SYS_pselect6, count, read, write, except, timeout != nullptr ? &wait : nullptr, &sized_mask);
 }
 int epoll_create(int size) {
-  if (size <= 0) {
-    errno = EINVAL;
-    return -1;
-  }
+  if (size <= 0) return Fail(EINVAL);
   return Int(SYS_epoll_create1, 0);
 }
 int epoll_create1(int flags) { return Int(SYS_epoll_create1, flags); }
@@ -232,10 +229,7 @@ int posix_spawnp(pid_t*, const char*, const posix_spawn_file_actions_t*, const p
 int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t*, int, int) { return ENOSYS; }
 int posix_spawn_file_actions_init(posix_spawn_file_actions_t*) { return ENOSYS; }
 int posix_spawn_file_actions_destroy(posix_spawn_file_actions_t*) { return 0; }
-int system(const char*) {
-  errno = ENOSYS;
-  return -1;
-}
+int system(const char*) { return Fail(ENOSYS); }
 FILE* popen(const char*, const char*) {
   errno = ENOSYS;
   return nullptr;
@@ -250,25 +244,16 @@ FILE* freopen(const char*, const char*, FILE*) {
 }
 FILE* freopen64(const char* path, const char* mode, FILE* stream) { return raw::freopen(path, mode, stream); }
 // The kernel's call needs the function by which handlers return, which only the C library knows.
-int sigaction(int, const struct sigaction*, struct sigaction*) {
-  errno = ENOSYS;
-  return -1;
-}
+int sigaction(int, const struct sigaction*, struct sigaction*) { return Fail(ENOSYS); }
 sighandler_t signal(int, sighandler_t) {
   errno = ENOSYS;
   return SIG_ERR;
 }
-sighandler_t __sysv_signal(int, sighandler_t) {
-  errno = ENOSYS;
-  return SIG_ERR;
-}
+sighandler_t __sysv_signal(int number, sighandler_t handler) { return raw::signal(number, handler); }
 int unshare(int flags) { return Int(SYS_unshare, flags); }
 int setns(int fd, int type) { return Int(SYS_setns, fd, type); }
 // After the bare system call the C library's record of the thread would still be the parent's.
-pid_t _Fork() {
-  errno = ENOSYS;
-  return -1;
-}
+pid_t _Fork() { return Fail(ENOSYS); }
 // Only the C library can read what its setjmp has written.
 void longjmp(jmp_buf, int) { std::abort(); }
 void __longjmp_chk(jmp_buf, int) { std::abort(); }

@@ -70,10 +70,7 @@ int PollRestarting(pollfd* fds, nfds_t count, Time deadline) {
     const int result = PollOnce(fds, count + 1, deadline);
     if (result <= 0 || fds[count].revents == 0) return result;
     if (result > 1) return result - 1;
-    if (held.OneInterrupts()) {
-      errno = EINTR;
-      return -1;
-    }
+    if (held.OneInterrupts()) return Fail(EINTR);
     // The handlers run now.
   }
   return PollOnce(fds, count, deadline);

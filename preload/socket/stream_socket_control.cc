@@ -72,10 +72,7 @@ ssize_t StreamSocket::SendZeroCopy(int fd, const iovec* iov, size_t count, int f
 ssize_t StreamSocket::ReceiveError(ControlRoom* room, int* out_flags) {
   Lock lock(mutex_);
   if (state_ != State::kSdp) return kPassThrough;
-  if (zero_copies_told_ == zero_copies_sent_) {
-    errno = EAGAIN;
-    return -1;
-  }
+  if (zero_copies_told_ == zero_copies_sent_) return Fail(EAGAIN);
   // One message for all that came since the last.
   const sock_extended_err error{.ee_errno = 0,
                                 .ee_origin = SO_EE_ORIGIN_ZEROCOPY,
