@@ -5,8 +5,6 @@
 #ifndef SDP_PRELOAD_BRIDGE_H_
 #define SDP_PRELOAD_BRIDGE_H_
 
-#include <sys/types.h>
-
 #include <vector>
 
 #include "preload/socket/socket.h"

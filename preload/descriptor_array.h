@@ -5,8 +5,6 @@
 #include <sys/mman.h>
 
 #include <atomic>
-#include <cstdint>
-#include <new>
 
 namespace sdp::preload {
 

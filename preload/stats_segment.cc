@@ -4,16 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <new>
 
 #include "preload/bounded_lock.h"
 #include "preload/program_name.h"

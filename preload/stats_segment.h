@@ -17,7 +17,6 @@
 #define SDP_PRELOAD_STATS_SEGMENT_H_
 
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstdint>

@@ -24,8 +24,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
-#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "preload/config.h"

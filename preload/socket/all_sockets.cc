@@ -1,7 +1,6 @@
 #include "preload/socket/all_sockets.h"
 
 #include <cstddef>
-#include <mutex>
 #include <new>
 
 #include "absl/container/inlined_vector.h"

@@ -6,7 +6,6 @@
 
 #include <sys/types.h>
 
-#include <cerrno>
 #include <optional>
 
 #include "preload/socket/stream_socket.h"

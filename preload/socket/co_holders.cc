@@ -1,6 +1,5 @@
 #include "preload/socket/co_holders.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -9,7 +8,6 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 
 #include "preload/allowed_calls.h"

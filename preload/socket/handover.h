@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "core/base/archive.h"
-#include "preload/socket/address.h"
 #include "preload/socket/kept_options.h"
 #include "preload/socket/shared_arena.h"
 #include "preload/socket/state_version.h"

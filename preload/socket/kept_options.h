@@ -10,7 +10,6 @@
 #define SDP_PRELOAD_SOCKET_KEPT_OPTIONS_H_
 
 #include <sys/socket.h>
-#include <sys/time.h>
 
 #include <cstddef>
 #include <vector>

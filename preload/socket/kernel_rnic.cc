@@ -1,6 +1,5 @@
 #include "preload/socket/kernel_rnic.h"
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

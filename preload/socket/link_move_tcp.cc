@@ -1,7 +1,6 @@
 // From one link of the embedded RNIC to the next: both are the TCP connection of the application's own
 // descriptor.
 #include <linux/sockios.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 

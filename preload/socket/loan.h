@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 
 #include "core/base/types.h"
 #include "preload/socket/session.h"

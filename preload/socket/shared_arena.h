@@ -19,9 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
-
-#include "core/base/types.h"
 
 namespace sdp::preload {
 

@@ -3,10 +3,8 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "preload/config.h"
 #include "preload/confinement.h"
@@ -23,9 +21,7 @@
 #include "preload/socket/co_holders.h"
 #include "preload/socket/memory_keeper.h"
 #include "preload/socket/options.h"
-#include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
-#include "preload/socket/unbounded_poll.h"
 #include "preload/unwind.h"
 
 namespace sdp::preload {

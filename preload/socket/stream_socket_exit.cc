@@ -1,5 +1,4 @@
 // What a StreamSocket does when its process ends, by itself, by an exec or at once, and around a fork.
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>

@@ -2,8 +2,6 @@
 // for the calls that are in it; so does the library: a hidden number stands for the connection until the last
 // of those calls returns, and that one closes it.
 #include <algorithm>
-#include <cerrno>
-#include <utility>
 
 #include "preload/confinement.h"
 #include "preload/critical.h"

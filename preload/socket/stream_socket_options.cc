@@ -11,7 +11,6 @@
 #include "preload/fail.h"
 #include "preload/native_family.h"
 #include "preload/real_calls.h"
-#include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/tcp_info.h"
 #include "preload/user_memory.h"

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <utility>
 
 #include "preload/confinement.h"
 #include "preload/fail.h"

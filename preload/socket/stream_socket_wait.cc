@@ -7,7 +7,6 @@
 #include "preload/socket/clock.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {
