@@ -145,24 +145,17 @@ void LeaveTheApplication() {
 }  // namespace
 
 void Bridge::Collect(const std::vector<SpawnMove>& moves) {
-  struct Search {
-    const std::vector<SpawnMove>& moves;
-    std::map<Socket*, std::vector<int>> open;
-  } search = {moves, {}};
-  FdTable::ForEach(
-      [](int fd, Socket* socket, void* context) {
-        auto& wanted = *static_cast<Search*>(context);
-        const bool open = (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
-        if (!open && std::none_of(wanted.moves.begin(), wanted.moves.end(),
-                                  [fd](SpawnMove move) { return move.fd == fd; }))
-          return;
-        if (!socket->IsStream()) return;
-        auto& descriptors = wanted.open[socket];
-        if (descriptors.empty()) socket->Ref();
-        descriptors.push_back(fd);
-      },
-      &search);
-  for (auto& [socket, descriptors] : search.open) {
+  std::map<Socket*, std::vector<int>> open;
+  FdTable::ForEach([&](int fd, Socket* socket) {
+    if ((real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 &&
+        std::none_of(moves.begin(), moves.end(), [fd](SpawnMove move) { return move.fd == fd; }))
+      return;
+    if (!socket->IsStream()) return;
+    auto& descriptors = open[socket];
+    if (descriptors.empty()) socket->Ref();
+    descriptors.push_back(fd);
+  });
+  for (auto& [socket, descriptors] : open) {
     Span span;
     span.socket = SocketRef(socket);
     span.descriptors = std::move(descriptors);

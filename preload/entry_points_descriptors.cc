@@ -3,7 +3,6 @@
 //
 // A number that goes leaves the table first, then every epoll set, and then is closed. For a number that
 // comes, the kernel's call is first.
-// first the kernel's.
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sched.h>
@@ -130,16 +129,10 @@ int CloseAroundHidden(unsigned first, unsigned last, int flags) {
 }
 
 int CloseRangeTracked(unsigned first, unsigned last) {
-  struct Range {
-    unsigned first, last;
-  } range = {first, last};
-  FdTable::ForEach(
-      [](int fd, Socket*, void* context) {
-        const Range& wanted = *static_cast<Range*>(context);
-        const unsigned number = static_cast<unsigned>(fd);
-        if (number >= wanted.first && number <= wanted.last) CloseTracked(fd);
-      },
-      &range);
+  FdTable::ForEach([&](int fd, Socket*) {
+    const unsigned number = static_cast<unsigned>(fd);
+    if (number >= first && number <= last) CloseTracked(fd);
+  });
   const unsigned end = static_cast<unsigned>(std::min<rlim_t>(SoftLimit(), kNumbers));
   for (unsigned number = first; number < end && number <= last; ++number)
     EpollForget(static_cast<int>(number));

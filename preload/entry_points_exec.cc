@@ -32,18 +32,11 @@ namespace sdp::preload {
 
 bool HasHeirlooms(Heirloom which) {
   if (!Started() || !OwnsProcess() || ForeignCall::Active()) return false;
-  struct Search {
-    Heirloom which;
-    bool found;
-  } search = {which, false};
-  FdTable::ForEach(
-      [](int fd, Socket*, void* context) {
-        auto& wanted = *static_cast<Search*>(context);
-        wanted.found =
-            wanted.found || wanted.which == Heirloom::kAll || (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
-      },
-      &search);
-  return search.found;
+  bool any = false;
+  FdTable::ForEach([&](int fd, Socket*) {
+    any = any || which == Heirloom::kAll || (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
+  });
+  return any;
 }
 
 namespace {

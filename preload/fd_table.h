@@ -20,6 +20,10 @@ class FdTable {
   // (when that is not null).
   static SocketRef Remove(int fd, const Socket* expected = nullptr);
   // Calls `visit` for every entry. Entries made or removed meanwhile may be missed.
+  template <typename Visit>
+  static void ForEach(Visit visit) {
+    ForEach([](int fd, Socket* socket, void* v) { (*static_cast<Visit*>(v))(fd, socket); }, &visit);
+  }
   static void ForEach(void (*visit)(int fd, Socket* socket, void* context), void* context);
 
  private:

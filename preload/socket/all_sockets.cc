@@ -25,14 +25,12 @@ State& state() {
 
 void AllSockets::Lock() {
   state().turn.lock();
-  FdTable::ForEach(
-      [](int, Socket* socket, void*) {
-        auto* const stream = static_cast<StreamSocket*>(socket);
-        if (!stream->LockForFork()) return;  // locked already, under another number
-        stream->Ref();
-        state().sockets.push_back(stream);
-      },
-      nullptr);
+  FdTable::ForEach([](int, Socket* socket) {
+    auto* const stream = static_cast<StreamSocket*>(socket);
+    if (!stream->LockForFork()) return;  // locked already, under another number
+    stream->Ref();
+    state().sockets.push_back(stream);
+  });
 }
 
 std::span<StreamSocket* const> AllSockets::locked() { return state().sockets; }

@@ -242,18 +242,11 @@ int Seal(const std::map<const Socket*, int>& heirlooms, Giver giver, Receiver re
 
 // Returns the sockets, each with one of its descriptors.
 std::map<const Socket*, int> Heirlooms(Heirloom which) {
-  struct Search {
-    Heirloom which;
-    std::map<const Socket*, int> found;
-  } search = {which, {}};
-  FdTable::ForEach(
-      [](int fd, Socket* socket, void* context) {
-        auto& wanted = *static_cast<Search*>(context);
-        if (wanted.which == Heirloom::kAll || (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0)
-          wanted.found.emplace(socket, fd);
-      },
-      &search);
-  return std::move(search.found);
+  std::map<const Socket*, int> found;
+  FdTable::ForEach([&](int fd, Socket* socket) {
+    if (which == Heirloom::kAll || (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0) found.emplace(socket, fd);
+  });
+  return found;
 }
 
 }  // namespace
@@ -299,22 +292,16 @@ namespace {
 
 // A socket that this process passed to itself, or gets back: `fd` is one more number of the socket it has.
 bool AddToOwn(int fd) {
-  struct Search {
-    int fd;
-    uint64_t inode;
-    SocketRef found;
-  } search = {fd, InodeOf(fd), {}};
-  FdTable::ForEach(
-      [](int other, Socket* socket, void* context) {
-        auto& wanted = *static_cast<Search*>(context);
-        if (wanted.found || other == wanted.fd || InodeOf(other) != wanted.inode) return;
-        socket->Ref();
-        wanted.found = SocketRef(socket);
-      },
-      &search);
-  if (!search.found) return false;
-  FdTable::Set(fd, search.found.get());
-  search.found->AddDescriptor(fd);
+  const uint64_t inode = InodeOf(fd);
+  SocketRef found;
+  FdTable::ForEach([&](int other, Socket* socket) {
+    if (found || other == fd || InodeOf(other) != inode) return;
+    socket->Ref();
+    found = SocketRef(socket);
+  });
+  if (!found) return false;
+  FdTable::Set(fd, found.get());
+  found->AddDescriptor(fd);
   return true;
 }
 

@@ -63,9 +63,7 @@ stats::StatsSegment*& locked_statistics() {
 // Calls `f(fd, socket)` for each number.
 template <typename F>
 void ForEachNumber(F f) {
-  FdTable::ForEach([](int fd, Socket* socket,
-                      void* context) { (*static_cast<F*>(context))(fd, static_cast<StreamSocket*>(socket)); },
-                   &f);
+  FdTable::ForEach([&f](int fd, Socket* socket) { f(fd, static_cast<StreamSocket*>(socket)); });
 }
 
 template <typename F>
