@@ -75,6 +75,12 @@ struct Background::State {
   uint32_t generation = 1;  // grows in a child of fork
 
   void Sleep(std::vector<pollfd>& fds);
+  // Returns whether there is a helper to wake.
+  bool Wake() {
+    const NoCancellation no_cancellation;
+    const uint64_t one = 1;
+    return real.write(wake_fd.load(), &one, sizeof one) == sizeof one;
+  }
 };
 
 Background::State& Background::state() {
@@ -262,9 +268,7 @@ bool Background::Add(Task* task, Duration grace) {
   }
   if (s.asleep && s.sleeps_until > due) {
     s.asleep = false;  // one wake-up is enough
-    const NoCancellation no_cancellation;
-    const uint64_t one = 1;
-    (void)!real.write(s.wake_fd.load(), &one, sizeof one);
+    s.Wake();
   }
   return true;
 }
@@ -278,9 +282,7 @@ bool Background::Holds(const Task* task) {
 bool Background::TakeOver(void (*work)()) {
   if (!runs_.load()) return false;
   last_work_ = work;
-  const NoCancellation no_cancellation;
-  const uint64_t one = 1;
-  return real.write(state().wake_fd.load(), &one, sizeof one) == sizeof one;
+  return state().Wake();
 }
 
 void Background::FollowNumbers() {
@@ -290,8 +292,7 @@ void Background::FollowNumbers() {
   const uint32_t seen = s.polls.load();
   if (seen % 2 == 0) return;
   const NoCancellation no_cancellation;
-  const uint64_t one = 1;
-  (void)!real.write(s.wake_fd.load(), &one, sizeof one);
+  s.Wake();
   while (s.polls.load() == seen) Pause();
 }
 
@@ -325,8 +326,7 @@ bool Background::EndIfAlone() {
     s.added.Append(&s.items);
     runs_ = s.running = s.begun = s.asleep = false;
     s.ending = true;
-    const uint64_t one = 1;
-    (void)!real.write(s.wake_fd.load(), &one, sizeof one);
+    s.Wake();
   }
   {
     // No signal handler starts another helper, or forks, before this one is gone.
@@ -387,23 +387,18 @@ void Background::ForgetAfterFork() {
   if (fd >= 0) HiddenFds::Close(fd);
 }
 
-void Background::FinishAtExit(void (*finish)(Socket* owner, void* context), void* context) {
+std::vector<SocketRef> Background::Owners() {
   State& s = state();
   std::vector<SocketRef> owners;
-  {
-    std::unique_lock lock(s.mutex, std::defer_lock);
-    if (!LockBounded(lock)) return;
-    s.items.AppendOwners(&owners);
-    s.added.AppendOwners(&owners);
-  }
-  for (const SocketRef& owner : owners) finish(owner.get(), context);
+  std::unique_lock lock(s.mutex, std::defer_lock);
+  if (!LockBounded(lock)) return owners;
+  s.items.AppendOwners(&owners);
+  s.added.AppendOwners(&owners);
+  return owners;
 }
 
 void Background::NoteMainThreadEnd() {
-  if (!runs_.load()) return;
-  const NoCancellation no_cancellation;
-  const uint64_t one = 1;
-  (void)!real.write(state().wake_fd.load(), &one, sizeof one);
+  if (runs_.load()) state().Wake();
 }
 
 }  // namespace sdp::preload

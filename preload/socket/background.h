@@ -33,8 +33,8 @@ class Background {
   static Time RunInline() { return threadless_.load(std::memory_order_relaxed) ? RunUndone() : kNever; }
   // In a child of fork, where the helper does not exist: forgets all tasks.
   static void ForgetAfterFork();
-  // At the process's end: has the calling thread finish what the tasks' owners still have to send.
-  static void FinishAtExit(void (*finish)(Socket* owner, void* context), void* context);
+  // At the process's end: returns the tasks' owners, which may still have something to send.
+  static std::vector<SocketRef> Owners();
   // From a signal handler: the helper does `work` and from then on nothing else, and lets no thread fork.
   // Returns false if there is no helper.
   static bool TakeOver(void (*work)());

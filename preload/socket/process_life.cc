@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "preload/allowed_calls.h"
@@ -92,13 +93,11 @@ Time EndOfPatience() {
 // Returns the sockets with a number, and those without that the helper still has.
 std::vector<SocketRef> AllWithTasks() {
   std::vector<SocketRef> sockets;
-  auto collect = [&](Socket* socket) {
+  ForEachSocket([&](StreamSocket* socket) {
     socket->Ref();
     sockets.emplace_back(socket);
-  };
-  ForEachSocket(collect);
-  Background::FinishAtExit(
-      [](Socket* owner, void* context) { (*static_cast<decltype(collect)*>(context))(owner); }, &collect);
+  });
+  for (SocketRef& owner : Background::Owners()) sockets.push_back(std::move(owner));
   return sockets;
 }
 
@@ -255,14 +254,10 @@ void ProcessExit() {
   StreamSocket::NoteProcessEnds();
   const Time deadline = EndOfPatience();
   ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { socket->BeginToFinish(); }); });
-  auto finish = [&](StreamSocket* socket) { IfThereIsMemory([&] { socket->FinishAtExit(deadline); }); };
+  const auto finish = [&](StreamSocket* socket) { IfThereIsMemory([&] { socket->FinishAtExit(deadline); }); };
   ForEachSocket(finish);
   IfThereIsMemory([&] {
-    Background::FinishAtExit(
-        [](Socket* owner, void* context) {
-          (*static_cast<decltype(finish)*>(context))(static_cast<StreamSocket*>(owner));
-        },
-        &finish);
+    for (const SocketRef& owner : Background::Owners()) finish(static_cast<StreamSocket*>(owner.get()));
   });
   IfThereIsMemory([&] { AwaitSent(AllWithTasks(), deadline); });
   if (stats::StatsSegment* segment = OpenStatistics(); segment != nullptr && !Confined()) segment->Remove();
