@@ -31,11 +31,6 @@ int Begin(void* beginning) {
   ::_exit(copy.function(copy.argument));
 }
 
-Clone NextClone() {
-  static const auto next = reinterpret_cast<Clone>(dlsym(RTLD_NEXT, "clone"));
-  return next;
-}
-
 }  // namespace
 
 int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, void* argument, ...) noexcept {
@@ -49,7 +44,7 @@ int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, void* argum
   void* const tls = has_tls ? va_arg(variable, void*) : nullptr;
   auto* const child_tid = has_child_tid ? va_arg(variable, pid_t*) : nullptr;
   va_end(variable);
-  const Clone next = NextClone();
+  static const auto next = reinterpret_cast<Clone>(dlsym(RTLD_NEXT, "clone"));
   // A call that the kernel would refuse stays unchanged.
   if ((flags & CLONE_VM) != 0 || function == nullptr || stack == nullptr)
     return next(function, stack, flags, argument, parent_tid, tls, child_tid);

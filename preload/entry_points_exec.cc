@@ -85,19 +85,17 @@ int ExecWithSockets(Target target, char* const environment[], Exec exec) {
     return ExecAside(environment, exec);
   }
   const int sealed = SealSockets(Heirloom::kOpen, Giver::kGoes);
-  int error = 0;
   if (sealed >= 0) {
     real.fcntl(sealed, F_SETFD, 0);
     const HeirEnvironment heir(environment, sealed);
     ExecAside(heir.get(), exec);
-    error = errno;
   } else {
     ExecAside(environment, exec);
-    error = errno;
   }
+  const KeepErrno keep;
   UnlockSockets();
   if (sealed >= 0) real.close(sealed);
-  return Fail(error);
+  return -1;
 }
 
 // `target()` finds out what becomes of the program; a process without sockets need not know.
@@ -112,18 +110,6 @@ int ExecTarget(FindTarget target, char* const environment[], Exec exec) {
   const Target found = environment == nullptr || MayReadStrings(environment) ? target() : Target::kNone;
   if (ends && found != Target::kNone) FinishBeforeExec();
   return gives ? ExecWithSockets(found, environment, exec) : ExecAside(environment, exec);
-}
-
-template <typename Exec>
-int ExecFile(const char* path, char* const environment[], Exec exec) {
-  return ExecTarget(
-      [&] { return MayReadString(path) ? TargetOf(std::string(path), environment) : Target::kNone; },
-      environment, exec);
-}
-
-template <typename Exec>
-int ExecFound(const char* file, char* const environment[], Exec exec) {
-  return ExecTarget([&] { return TargetOf(FindProgram(file), environment); }, environment, exec);
 }
 
 template <typename Exec>
@@ -214,7 +200,8 @@ pid_t SDP_ENTRY(vfork)() noexcept { return fork(); }
 #endif
 
 int SDP_ENTRY(execve)(const char* path, char* const argv[], char* const envp[]) noexcept {
-  return ExecFile(path, envp, [&](char* const* environment) { return real.execve(path, argv, environment); });
+  return ExecTarget([&] { return MayReadString(path) ? TargetOf(std::string(path), envp) : Target::kNone; },
+                    envp, [&](char* const* environment) { return real.execve(path, argv, environment); });
 }
 
 int SDP_ENTRY(execv)(const char* path, char* const argv[]) noexcept {
@@ -222,8 +209,8 @@ int SDP_ENTRY(execv)(const char* path, char* const argv[]) noexcept {
 }
 
 int SDP_ENTRY(execvpe)(const char* file, char* const argv[], char* const envp[]) noexcept {
-  return ExecFound(file, envp,
-                   [&](char* const* environment) { return real.execvpe(file, argv, environment); });
+  return ExecTarget([&] { return TargetOf(FindProgram(file), envp); }, envp,
+                    [&](char* const* environment) { return real.execvpe(file, argv, environment); });
 }
 
 int SDP_ENTRY(execvp)(const char* file, char* const argv[]) noexcept {

@@ -47,8 +47,7 @@ int StreamSocket::Listen(int fd, int backlog) {
   Lock lock(mutex_);
   if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end())
     descriptors_.push_back(fd);
-  if (state_ == State::kSdp) return Fail(EINVAL);
-  if (state_ == State::kConnecting) return Fail(EINVAL);
+  if (state_ == State::kSdp || state_ == State::kConnecting) return Fail(EINVAL);
   if (state_ == State::kNew && Confined() && !native_) BecomePlain(fd, stats::FallbackReason::kCount, {});
   if (state_ == State::kPlain || (state_ == State::kListening && WasShutDown())) return kPassThrough;
   const int result = real.listen(fd, backlog);
