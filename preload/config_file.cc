@@ -238,14 +238,8 @@ class Line {
     return true;
   }
 
-  void Set(const char* variable, std::string value, int column) {
-    out_->settings.push_back(
-        {.variable = variable, .value = std::move(value), .line = number_, .column = column});
-  }
-
   void ParseLog() {
     enum class Option : uint8_t { kDestination, kLevel };
-    enum class Destination : uint8_t { kStandardError, kSyslog, kFile };
     std::vector<Setting> settings;
     auto set = [&](const char* variable, std::string value, int column) {
       settings.push_back(
@@ -266,16 +260,12 @@ class Line {
         set("SDP_LOG", *level >= 8 ? "error" : *level >= 4 ? "info" : "debug", column);
         continue;
       }
-      Destination destination{};
-      if (!Choice<Destination>({{"stderr", Destination::kStandardError},
-                                {"syslog", Destination::kSyslog},
-                                {"file", Destination::kFile}},
-                               &destination)) {
+      std::string_view destination;
+      if (!Choice<std::string_view>({{"stderr", "stderr"}, {"syslog", "syslog"}, {"file", "file"}},
+                                    &destination))
         return;
-      }
-      constexpr const char* kNames[] = {"stderr", "syslog", "file"};
-      set("SDP_LOG_DESTINATION", kNames[static_cast<size_t>(destination)], column);
-      if (destination != Destination::kFile) continue;
+      set("SDP_LOG_DESTINATION", std::string(destination), column);
+      if (destination != "file") continue;
       std::string path;
       if (!Name("the log file's path", &path)) return;
       set("SDP_LOG_FILE", std::move(path), column);
@@ -299,7 +289,8 @@ class Line {
     if (rest.starts_with("sdp-")) rest.remove_prefix(4);  // sdp-ports is ports
     for (const char c : rest)
       variable += c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-    Set(variable.c_str(), std::move(value), column);
+    out_->settings.push_back(
+        {.variable = std::move(variable), .value = std::move(value), .line = number_, .column = column});
   }
 
   const std::string_view text_;
