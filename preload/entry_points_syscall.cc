@@ -29,8 +29,6 @@ namespace {
 
 using Syscall = long (*)(long number, ...);
 
-#ifdef __x86_64__
-
 // The bare system call, for callers before the look-up: an allocator may call, and dlsym may allocate.
 long BareSyscall(long number, ...) {
   va_list variable;
@@ -38,6 +36,7 @@ long BareSyscall(long number, ...) {
   long a[6];
   for (long& argument : a) argument = va_arg(variable, long);
   va_end(variable);
+#ifdef __x86_64__
   register long r10 asm("r10") = a[3];
   register long r8 asm("r8") = a[4];
   register long r9 asm("r9") = a[5];
@@ -46,24 +45,12 @@ long BareSyscall(long number, ...) {
                : "+a"(result)
                : "D"(a[0]), "S"(a[1]), "d"(a[2]), "r"(r10), "r"(r8), "r"(r9)
                : "rcx", "r11", "memory");
-  if (static_cast<unsigned long>(result) <= -4096UL) return result;
-  errno = static_cast<int>(-result);
-  return -1;
-}
-
+  return static_cast<unsigned long>(result) <= -4096UL ? result : Fail(static_cast<int>(-result));
 #else
-
-long BareSyscall(long number, ...) {
-  va_list variable;
-  va_start(variable, number);
-  long a[6];
-  for (long& argument : a) argument = va_arg(variable, long);
-  va_end(variable);
   static const auto next = reinterpret_cast<Syscall>(dlsym(RTLD_NEXT, "syscall"));
   return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-}
-
 #endif
+}
 
 }  // namespace
 
