@@ -1,7 +1,5 @@
 #include "preload/stats_recorder.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -10,12 +8,6 @@
 
 namespace sdp::stats {
 namespace {
-
-uint64_t Clock(clockid_t clock) {
-  timespec now{};
-  clock_gettime(clock, &now);  // the vDSO answers without a system call
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 // Returns the size of the headers of a message that begins with `bytes`. What follows is payload, which must
 // not be noted.

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "preload/bounded_lock.h"
@@ -15,13 +14,6 @@
 #include "preload/stats_files.h"
 
 namespace sdp::stats {
-
-uint64_t WallClock() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
-
 namespace {
 
 std::string Failed(const char* what, const std::string& path) {
@@ -157,9 +149,7 @@ void StatsSegment::CountFallback(FallbackReason reason) {
 
 void StatsSegment::Trace(const MessageNote& note, uint32_t connection) {
   uint64_t until = header()->trace_until.load(std::memory_order_relaxed);
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  if (static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec) >= until) {
+  if (Clock(CLOCK_MONOTONIC) >= until) {
     header()->trace_until.compare_exchange_strong(until, 0, std::memory_order_relaxed);
     return;
   }
