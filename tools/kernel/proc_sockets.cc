@@ -1,4 +1,3 @@
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <unistd.h>
 
@@ -6,12 +5,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <sstream>
 
 #include "tools/kernel/tcp_sockets.h"
+#include "tools/stats/proc_text.h"
 
 namespace sdp::kernel {
 namespace {
@@ -19,12 +17,6 @@ namespace {
 constexpr std::array<const char*, 13> kStates = {
     "UNKNOWN", "ESTAB",      "SYN-SENT", "SYN-RECV", "FIN-WAIT-1", "FIN-WAIT-2", "TIME-WAIT",
     "UNCONN",  "CLOSE-WAIT", "LAST-ACK", "LISTEN",   "CLOSING",    "SYN-RECV"};
-
-std::string ReadFile(const std::string& path) {
-  std::ostringstream out;
-  out << std::ifstream(path).rdbuf();  // unlike an iterator it does not throw where a process has ended
-  return out.str();
-}
 
 // "0100007F:1F90": words of the address as they lie in memory, the port as a number.
 bool ParseAddress(const std::string& text, stats::Address* out) {
@@ -42,7 +34,7 @@ bool ParseAddress(const std::string& text, stats::Address* out) {
 // inode → lowest descriptor.
 std::map<uint64_t, int> SocketInodes(uint32_t pid, bool* readable) {
   std::map<uint64_t, int> out;
-  const std::string directory = "/proc/" + std::to_string(pid) + "/fd";
+  const std::string directory = stats::ProcPath(pid, "fd");
   DIR* entries = opendir(directory.c_str());
   *readable = entries != nullptr;
   if (entries == nullptr) return out;
@@ -85,8 +77,8 @@ std::vector<RawTcpSocket> ParseProcNetTcp(std::string_view text) {
 std::vector<TcpSocket> TcpSocketsOf(uint32_t pid, bool* readable) {
   const std::map<uint64_t, int> inodes = SocketInodes(pid, readable);
   std::map<int, TcpSocket> by_fd;
-  for (const char* table : {"/net/tcp", "/net/tcp6"}) {
-    for (RawTcpSocket& raw : ParseProcNetTcp(ReadFile("/proc/" + std::to_string(pid) + table))) {
+  for (const char* table : {"net/tcp", "net/tcp6"}) {
+    for (RawTcpSocket& raw : ParseProcNetTcp(stats::ReadFile(stats::ProcPath(pid, table)))) {
       const auto found = inodes.find(raw.inode);
       if (found == inodes.end()) continue;
       raw.socket.fd = found->second;

@@ -3,10 +3,10 @@
 #include <dirent.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <sstream>
+
+#include "tools/stats/proc_text.h"
 
 namespace sdp::kernel {
 namespace {
@@ -14,17 +14,8 @@ namespace {
 constexpr unsigned long kKernelThread = 0x00200000;  // PF_KTHREAD of the kernel's sched.h
 constexpr uint64_t kHighestLimit = 65536;            // HiddenFds::kHighestLimit
 
-// The process may end meanwhile: then nothing was there.
-std::string ReadProc(uint32_t pid, const char* leaf) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/" + leaf);
-  std::string text(8192, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  return text;
-}
-
 int OpenBelow(uint32_t pid, int end) {
-  DIR* const entries = opendir(("/proc/" + std::to_string(pid) + "/fd").c_str());
+  DIR* const entries = opendir(stats::ProcPath(pid, "fd").c_str());
   if (entries == nullptr) return 0;
   int count = 0;
   while (const dirent* entry = readdir(entries)) {
@@ -56,15 +47,12 @@ ProcessFacts ParseProcStat(std::string_view text) {
 }
 
 std::optional<uint32_t> EffectiveUser(uint32_t pid) {
-  std::istringstream status(ReadProc(pid, "status"));
-  for (std::string line; std::getline(status, line);) {
-    uint32_t real = 0, effective = 0;
-    if (std::sscanf(line.c_str(), "Uid: %u %u", &real, &effective) == 2) return effective;
-  }
-  return std::nullopt;
+  std::istringstream users(stats::ProcStatus(pid, "Uid"));
+  uint32_t real = 0, effective = 0;
+  return users >> real >> effective ? std::optional(effective) : std::nullopt;
 }
 
-ProcessFacts FactsOf(uint32_t pid) { return ParseProcStat(ReadProc(pid, "stat")); }
+ProcessFacts FactsOf(uint32_t pid) { return ParseProcStat(stats::ReadProc(pid, "stat")); }
 
 int FirstHiddenNumber(uint64_t limit, int (*below)(uint32_t pid, int end), uint32_t pid) {
   const int first = static_cast<int>(std::min(limit, kHighestLimit)) / 4 * 3;
@@ -72,7 +60,7 @@ int FirstHiddenNumber(uint64_t limit, int (*below)(uint32_t pid, int end), uint3
 }
 
 int FirstHiddenNumber(uint32_t pid) {
-  std::istringstream lines(ReadProc(pid, "limits"));
+  std::istringstream lines(stats::ReadProc(pid, "limits"));
   constexpr std::string_view kTitle = "Max open files";
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with(kTitle))

@@ -20,6 +20,7 @@
 #include "tools/sdp-run/program_check.h"
 #include "tools/sdpstat/doctor_parts.h"
 #include "tools/sdpstat/why.h"
+#include "tools/stats/proc_text.h"
 #include "tools/why/reasons.h"
 
 namespace sdp::sdpstat {
@@ -29,14 +30,6 @@ namespace fs = std::filesystem;
 using Grade = Finding::Grade;
 
 constexpr uint64_t kComfortableDescriptors = 4096;
-
-std::string ReadFile(const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) return {};  // a stream would open it, and throw
-  std::ostringstream out;
-  out << std::ifstream(path).rdbuf();  // unlike an iterator it does not throw where a process has ended
-  return out.str();
-}
 
 Finding ExamineLibrary(const std::string& library) {
   if (library.empty()) {
@@ -73,7 +66,7 @@ std::vector<Finding> ExamineConfigFile(const std::string& program) {
     return {
         {Grade::kFailure, "configuration", path + " cannot be read by this user", "chmod a+r " + path + "."}};
   }
-  return ExamineConfig(path, ReadFile(path), program);
+  return ExamineConfig(path, stats::ReadFile(path), program);
 }
 
 Finding ExamineLimits() {
@@ -111,17 +104,11 @@ std::vector<Finding> ExamineDevices() {
   return out;
 }
 
-std::string StatusField(uint32_t pid, const std::string& name) {
-  std::istringstream lines(
-      ReadFile((pid == 0 ? std::string("/proc/self") : "/proc/" + std::to_string(pid)) + "/status"));
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with(name + ":")) return line.substr(line.find_last_of(" \t") + 1);
-  }
-  return "";
-}
+bool HasFilter(uint32_t pid) { return stats::LastWord(stats::ProcStatus(pid, "Seccomp")) == "2"; }
 
 Finding ExamineSeccomp() {
-  if (StatusField(0, "Seccomp") != "2") return {Grade::kFine, "seccomp", "no filter on this shell", ""};
+  if (!HasFilter(static_cast<uint32_t>(getpid())))
+    return {Grade::kFine, "seccomp", "no filter on this shell", ""};
   return {
       Grade::kNote, "seccomp",
       "a filter is on this shell (a container?): sendmsg, recvmsg, eventfd2 and AF_UNIX sockets must pass",
@@ -172,7 +159,7 @@ std::vector<Finding> ExamineProgram(const std::string& program) {
     const auto pid = static_cast<uint32_t>(std::strtoul(entry.path().filename().c_str(), nullptr, 10));
     std::error_code ignored;
     if (pid == 0 || !fs::equivalent(entry.path() / "exe", check.path, ignored)) continue;
-    if (StatusField(pid, "Seccomp") == "2") {
+    if (HasFilter(pid)) {
       out.push_back({Grade::kNote, program,
                      "process " + std::to_string(pid) +
                          " runs under a seccomp filter; SDP needs what TCP needs, and eventfd2 and AF_UNIX",
@@ -184,7 +171,7 @@ std::vector<Finding> ExamineProgram(const std::string& program) {
                          " has an io_uring: what goes over it cannot be SDP (SDP_IO_URING)",
                      ""});
     }
-    if (ReadFile(entry.path() / "maps").find("/libsdp.so") == std::string::npos) {
+    if (stats::ReadFile(entry.path() / "maps").find("/libsdp.so") == std::string::npos) {
       out.push_back({Grade::kNote, program,
                      "process " + std::to_string(pid) + " runs without the library (sdpstat why " +
                          std::to_string(pid) + ")",
@@ -258,7 +245,7 @@ std::vector<Finding> ExaminePreloadFile(const std::string& text) {
 std::vector<Finding> Examine(const std::string& program) {
   const std::string library = run::FindLibrary();
   std::vector<Finding> out = {ExamineLibrary(library)};
-  Add(&out, ExaminePreloadFile(ReadFile("/etc/ld.so.preload")));
+  Add(&out, ExaminePreloadFile(stats::ReadFile("/etc/ld.so.preload")));
   Add(&out, ExamineServices(""));
   Add(&out, ExamineConfigFile(program));
   Add(&out, ExamineEnvironment());

@@ -2,16 +2,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "preload/config_file.h"
 #include "tools/kernel/process_facts.h"
 #include "tools/sdp-run/program_check.h"
 #include "tools/sdpstat/process_rules.h"
 #include "tools/sdpstat/why.h"
+#include "tools/stats/proc_text.h"
 #include "tools/stats/process_root.h"
 #include "tools/stats/process_title.h"
 
@@ -20,16 +18,6 @@ namespace {
 
 constexpr size_t kShort = 4096;
 constexpr size_t kLong = 8 << 20;
-
-// Returns at most `limit` bytes. A stranger's process may have any number of them there, and may end
-// meanwhile.
-std::string ReadProc(uint32_t pid, const char* leaf, size_t limit) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/" + leaf);
-  std::string text(limit, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(limit));
-  text.resize(static_cast<size_t>(file.gcount()));
-  return text;
-}
 
 // What a stranger has written is not to reach the terminal as it stands.
 void MakePrintable(std::string* text) {
@@ -40,7 +28,7 @@ void MakePrintable(std::string* text) {
 
 // Of the environment that the process was started with; empty if it is not there or may not be read.
 std::string InitialVariable(uint32_t pid, const std::string& name) {
-  const std::string environment = ReadProc(pid, "environ", kLong);
+  const std::string environment = stats::ReadProc(pid, "environ", kLong);
   for (size_t at = 0; at < environment.size();) {
     const size_t end = std::min(environment.find('\0', at), environment.size());
     if (environment.compare(at, name.size() + 1, name + "=") == 0)
@@ -52,7 +40,7 @@ std::string InitialVariable(uint32_t pid, const std::string& name) {
 
 std::string ExecutableOf(uint32_t pid) {
   std::error_code error;
-  return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error).filename().string();
+  return std::filesystem::read_symlink(stats::ProcPath(pid, "exe"), error).filename().string();
 }
 
 // What the process reads as its libsdp.conf.
@@ -87,8 +75,7 @@ std::vector<std::string> PlacesOf(uint32_t pid) {
 // False: the program could be preloaded.
 bool ExplainProgram(ProcessView* view) {
   std::error_code error;
-  const std::string path =
-      std::filesystem::read_symlink("/proc/" + std::to_string(view->pid) + "/exe", error).string();
+  const std::string path = std::filesystem::read_symlink(stats::ProcPath(view->pid, "exe"), error).string();
   if (error || !std::filesystem::exists(path, error)) return false;
   const run::Check check = run::CheckProgram({path});
   if (check.verdict != run::Verdict::kNotPreloadable) return false;
@@ -109,7 +96,7 @@ std::string RuleAgainst(uint32_t pid) {
   if (!InitialVariable(pid, "SDP_MODE").empty()) return "";  // it stands above all rules
   std::string path;
   const preload::ConfigFile file = ConfigOf(pid, &path);
-  return RuleAgainstAll(file, path, NameForRules(ReadProc(pid, "cmdline", kShort), ExecutableOf(pid)));
+  return RuleAgainstAll(file, path, NameForRules(stats::ReadProc(pid, "cmdline", kShort), ExecutableOf(pid)));
 }
 
 // A process that the library is in, and that has published nothing.
@@ -145,8 +132,7 @@ bool StillOpen(const stats::ConnectionRecord& record, const std::vector<Verdict>
 
 bool HasRing(uint32_t pid) {
   std::error_code error;
-  for (const auto& entry :
-       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(stats::ProcPath(pid, "fd"), error)) {
     std::error_code ignored;
     if (std::filesystem::read_symlink(entry.path(), ignored) == "anon_inode:[io_uring]") return true;
   }
@@ -154,7 +140,7 @@ bool HasRing(uint32_t pid) {
 }
 
 std::optional<ProcessView> LookAt(uint32_t pid, const stats::Snapshot& snapshot) {
-  std::string name = ReadProc(pid, "comm", kShort);
+  std::string name = stats::ReadProc(pid, "comm", kShort);
   if (name.empty()) return std::nullopt;
   while (!name.empty() && name.back() == '\n') name.pop_back();
   MakePrintable(&name);
@@ -167,7 +153,7 @@ std::optional<ProcessView> LookAt(uint32_t pid, const stats::Snapshot& snapshot)
     MakePrintable(&view.text);
     return view;
   }
-  const std::string maps = ReadProc(pid, "maps", kLong);
+  const std::string maps = stats::ReadProc(pid, "maps", kLong);
   view.library_loaded = stats != nullptr || maps.find("/libsdp.so") != std::string::npos;
   if (!view.library_loaded && maps.empty() && geteuid() != 0) {
     view.descriptors_readable = false;

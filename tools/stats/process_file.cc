@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tools/stats/proc_text.h"
 #include "tools/stats/stats_image.h"
 
 namespace sdp::stats {
@@ -17,26 +18,20 @@ namespace {
 
 constexpr int kSettleTries = 100;
 
-std::string ProcPath(int pid, const char* leaf) { return "/proc/" + std::to_string(pid) + "/" + leaf; }
-
 // The real, effective and saved user of a process (a server's worker may have given up root after its file
 // was made).
-bool RunsAs(int pid, uid_t user) {
-  std::ifstream file(ProcPath(pid, "status"));
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("Uid:", 0) != 0) continue;
-    std::istringstream users(line.substr(4));
-    for (uid_t one; users >> one;) {
-      if (one == user) return true;
-    }
+bool RunsAs(pid_t pid, uid_t user) {
+  std::istringstream users(ProcStatus(static_cast<uint32_t>(pid), "Uid"));
+  for (uid_t one; users >> one;) {
+    if (one == user) return true;
   }
   return false;
 }
 
 // Whether the process still has the file mapped: not after it called exec, nor after it moved to another
 // file. Yes, if we may not look.
-bool HasMapped(int pid, ino_t inode, const std::string& name) {
-  std::ifstream file(ProcPath(pid, "maps"));
+bool HasMapped(pid_t pid, ino_t inode, const std::string& name) {
+  std::ifstream file(ProcPath(static_cast<uint32_t>(pid), "maps"));
   bool any_line = false;
   for (std::string line; std::getline(file, line);) {
     any_line = true;

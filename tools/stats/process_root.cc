@@ -8,10 +8,12 @@
 
 #include <algorithm>
 
+#include "tools/stats/proc_text.h"
+
 namespace sdp::stats {
 
 OwnedFd OpenBelowRoot(uint32_t pid, const std::string& path, int flags) {
-  const OwnedFd root(open(("/proc/" + std::to_string(pid) + "/root").c_str(), O_PATH | O_CLOEXEC));
+  const OwnedFd root(open(ProcPath(pid, "root").c_str(), O_PATH | O_CLOEXEC));
   if (root.get() < 0) return OwnedFd(-1);
   open_how how{};
   how.flags = static_cast<uint64_t>(flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);

@@ -1,9 +1,10 @@
 #include "tools/stats/process_title.h"
 
-#include <fstream>
 #include <iterator>
 #include <sstream>
 #include <vector>
+
+#include "tools/stats/proc_text.h"
 
 namespace sdp::stats {
 namespace {
@@ -37,11 +38,7 @@ std::string TitleIn(std::string_view arguments, std::string_view program) {
 }
 
 std::string ProcessTitle(uint32_t pid, std::string_view program) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
-  std::string arguments(4096, '\0');
-  file.read(arguments.data(), static_cast<std::streamsize>(arguments.size()));
-  arguments.resize(static_cast<size_t>(file.gcount()));
-  return TitleIn(arguments, program);
+  return TitleIn(ReadProc(pid, "cmdline", 4096), program);
 }
 
 }  // namespace sdp::stats

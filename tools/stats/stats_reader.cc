@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <set>
 #include <utility>
 
+#include "tools/stats/proc_text.h"
 #include "tools/stats/process_root.h"
 #include "tools/stats/process_title.h"
 
@@ -71,11 +71,8 @@ Result<ProcessStats, std::string> ReadProcess(const ProcessFile& file, uint32_t 
 
 // The number that the process has in its own PID namespace.
 pid_t NumberThere(uint32_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("NSpid:")) return std::atoi(line.c_str() + line.find_last_of(" \t") + 1);
-  }
-  return static_cast<pid_t>(pid);
+  const std::string numbers = ProcStatus(pid, "NSpid");
+  return numbers.empty() ? static_cast<pid_t>(pid) : std::atoi(LastWord(numbers).c_str());
 }
 
 class DirectoryReader {
