@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <vector>
 
 #include "tools/probe/probe_words.h"
 #include "tools/stats/stats_reader.h"

@@ -1,8 +1,6 @@
 // The way to another host, step by step, from one connection that is tried.
 #include <array>
 #include <cstdio>
-#include <cstring>
-#include <span>
 
 #include "tools/sdp-run/target.h"
 #include "tools/sdpstat/doctor_parts.h"

@@ -1,7 +1,6 @@
 #include "tools/sdpstat/live.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <tuple>
 

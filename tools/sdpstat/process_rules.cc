@@ -1,7 +1,6 @@
 #include "tools/sdpstat/process_rules.h"
 
 #include <algorithm>
-#include <optional>
 
 namespace sdp::sdpstat {
 namespace {

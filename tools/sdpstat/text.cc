@@ -2,7 +2,6 @@
 #include <array>
 #include <cctype>
 #include <cstdio>
-#include <iterator>
 #include <vector>
 
 #include "tools/sdpstat/render.h"

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <clocale>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
