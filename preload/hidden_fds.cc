@@ -32,7 +32,6 @@ bool IsHidden(uint64_t word) { return word != 0 && (word & kTagBits) != kMovedTa
 
 // High limits do not call for high numbers: the kernel's descriptor table grows with the highest number in
 // use.
-
 int DuplicateHigh(int fd) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;

@@ -1,11 +1,11 @@
 // From one link of the embedded RNIC to the next: both are the TCP connection of the application's own
 // descriptor.
 #include <linux/sockios.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "preload/config.h"
 #include "preload/guard.h"
@@ -105,16 +105,12 @@ void TcpLinkMove::BeginLink(std::shared_ptr<verbs::QueuePair>* left, Time now) {
 }
 
 void TcpLinkMove::StepLink(verbs::QueuePair& left, Time now) {
-  pollfd link{.fd = left.event_fd(), .events = POLLOUT, .revents = 0};
-  const timespec zero{};
+  std::optional<int> error;
   {
     const NoCancellation no_cancellation;  // this runs inside any call that makes progress
-    if (real.ppoll(&link, 1, &zero, nullptr) == 0) return;
+    error = ConnectResult(left.event_fd());
   }
-  int error = 0;
-  socklen_t length = sizeof error;
-  real.getsockopt(link.fd, SOL_SOCKET, SO_ERROR, &error, &length);
-  HandleConnected(left, error, now);
+  if (error) HandleConnected(left, *error, now);
 }
 
 void TcpLinkMove::HandleConnected(verbs::QueuePair& left, int error, Time now) {
