@@ -28,9 +28,7 @@ constinit std::array<std::atomic<int>, kSpare> spare{-1, -1, -1};
 bool Change(State from) { return state.compare_exchange_strong(from, State::kChanging); }
 
 void CloseSpare() {
-  for (std::atomic<int>& fd : spare) {
-    if (const int number = fd.exchange(-1); number >= 0) HiddenFds::Close(number);
-  }
+  for (std::atomic<int>& fd : spare) HiddenFds::Close(fd.exchange(-1));
 }
 
 bool Take() {

@@ -120,7 +120,7 @@ void EpollSet::Drop(int key) {
   }
   if (!socket) return;
   static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, key);
-  if (link >= 0) HiddenFds::Close(link);
+  HiddenFds::Close(link);
 }
 
 }  // namespace sdp::preload

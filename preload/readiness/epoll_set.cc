@@ -63,7 +63,7 @@ void EpollSet::Close() {
   }
   for (auto& [key, socket] : sockets) static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, key);
   listeners_.Clear();
-  if (const int number = inner_.exchange(-1); number >= 0) HiddenFds::Close(number);
+  HiddenFds::Close(inner_.exchange(-1));
   kick_.Close();
   bell_.Close();
 }
@@ -108,7 +108,7 @@ void EpollSet::OnPlain(int fd) {
   real.epoll_ctl(epfd_, EPOLL_CTL_ADD, Registrations::NumberOf(fd, *entry), &event);
   socket = std::move(entry->socket);
   // The kernel's registration lives as long as the duplicate that keeps the library's.
-  if (const int link = std::exchange(entry->link, -1); link >= 0) HiddenFds::Close(link);
+  HiddenFds::Close(std::exchange(entry->link, -1));
 }
 
 // From here on the kernel reports this socket, like any listener.

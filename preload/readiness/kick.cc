@@ -18,9 +18,7 @@ bool Kick::Open(uint32_t group) {
   return fd >= 0 && HiddenFds::HideTracked(fd, &fd_) >= 0;
 }
 
-void Kick::Close() {
-  if (const int number = fd_.exchange(-1); number >= 0) HiddenFds::Close(number);
-}
+void Kick::Close() { HiddenFds::Close(fd_.exchange(-1)); }
 
 bool Kick::heard() const { return sleepers_.load() != 0 || nested_.load() || PlainSleep::Any(group_); }
 

@@ -128,7 +128,7 @@ Registrations::Sockets Registrations::Clear() {
   Sockets sockets;
   ForEach([&](int key, Entry& entry) {
     if (entry.twin >= 0) Unwatch(entry);
-    if (entry.link >= 0) HiddenFds::Close(entry.link);
+    HiddenFds::Close(entry.link);
     if (entry.socket) sockets.emplace_back(key, std::move(entry.socket));
   });
   devices_.clear();
@@ -200,7 +200,7 @@ void Registrations::Unwatch(Entry& entry) {
   CountKernelLink(entry);
   const KeepErrno keep;
   real.epoll_ctl(inner_, EPOLL_CTL_DEL, entry.link_fd, nullptr);
-  if (const int twin = std::exchange(entry.twin, -1); twin >= 0) HiddenFds::Close(twin);
+  HiddenFds::Close(std::exchange(entry.twin, -1));
 }
 
 void Registrations::UnwatchDeleted(int key) {

@@ -383,8 +383,7 @@ void Background::ForgetAfterFork() {
   s.asleep = false;
   s.next_try = {};
   threadless_ = false;
-  const int fd = s.wake_fd.exchange(-1);
-  if (fd >= 0) HiddenFds::Close(fd);
+  HiddenFds::Close(s.wake_fd.exchange(-1));
 }
 
 std::vector<SocketRef> Background::Owners() {

@@ -109,10 +109,7 @@ bool CommonQueue::TakeUp(int out, int in) {
 }
 
 void CommonQueue::Close() {
-  for (std::atomic<int>* fd : {&out_, &in_}) {
-    const int number = fd->exchange(-1);
-    if (number >= 0) HiddenFds::Close(number);
-  }
+  for (std::atomic<int>* fd : {&out_, &in_}) HiddenFds::Close(fd->exchange(-1));
   at_work_ = false;
 }
 

@@ -7,7 +7,7 @@ namespace sdp::preload {
 Guests::~Guests() {
   for (const Guest& guest : guests_) {
     HiddenFds::Close(guest.membership);
-    if (guest.watched >= 0) HiddenFds::Close(guest.watched);
+    HiddenFds::Close(guest.watched);
     guest.arena->Unref();
   }
 }

@@ -91,7 +91,7 @@ bool KernelListener::registered() const {
 }
 
 void KernelListener::SetRegistration(int fd) {
-  if (const int former = registration_fd_.exchange(-1); former >= 0) HiddenFds::Close(former);
+  HiddenFds::Close(registration_fd_.exchange(-1));
   HiddenFds::HideTracked(fd, &registration_fd_);
 }
 
@@ -122,7 +122,7 @@ void KernelListener::Hide() {
 void KernelListener::Close() {
   closed_ = true;
   Hide();
-  if (const int fd = registration_fd_.exchange(-1); fd >= 0) HiddenFds::Close(fd);
+  HiddenFds::Close(registration_fd_.exchange(-1));
   // The helper may be asleep on its descriptor.
   if (Background::Holds(this)) {
     Background::Add(this, Duration::zero());
@@ -134,7 +134,7 @@ void KernelListener::Close() {
 void KernelListener::Disown() {
   closed_ = true;
   slot_ = nullptr;  // free again (StatsSegment::ForkChild)
-  if (const int fd = registration_fd_.exchange(-1); fd >= 0) HiddenFds::Close(fd);
+  HiddenFds::Close(registration_fd_.exchange(-1));
   (void)rnic_.release();
 }
 
@@ -152,7 +152,7 @@ Background::Wait KernelListener::Run(Time now) {
               address_.ToString().c_str());
       gone_ = closed_ = true;
       Hide();
-      if (const int fd = registration_fd_.exchange(-1); fd >= 0) HiddenFds::Close(fd);
+      HiddenFds::Close(registration_fd_.exchange(-1));
       rnic_.reset();
       return {.done = true};
     }

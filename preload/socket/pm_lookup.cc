@@ -155,9 +155,7 @@ std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endp
   return lookup;
 }
 
-PmLookup::~PmLookup() {
-  if (fd_ >= 0) HiddenFds::Close(fd_);
-}
+PmLookup::~PmLookup() { HiddenFds::Close(fd_); }
 
 pm::QueryState PmLookup::Step(Time now) {
   for (bool more = true; more && client_->state() == pm::QueryState::kAsking;) {

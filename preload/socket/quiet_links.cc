@@ -223,7 +223,7 @@ void QuietLinks::ForgetAfterFork() {
   s.free.clear();
   s.in_use = 0;
   s.next_look = kNever;
-  if (const int fd = s.epoll_fd.exchange(-1); fd >= 0) HiddenFds::Close(fd);
+  HiddenFds::Close(s.epoll_fd.exchange(-1));
 }
 
 void QuietLinks::Task::Add(Link* link) {

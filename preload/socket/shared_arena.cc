@@ -105,9 +105,7 @@ Member SharedArena::InviteRelative(int* passed, int* watched) {
   *passed = HiddenFds::Hide(ends[0]);
   *watched = HiddenFds::Hide(ends[1]);
   if (*passed >= 0 && *watched >= 0) return kInFlight | NewNumber();
-  for (int* fd : {passed, watched}) {
-    if (*fd >= 0) HiddenFds::Close(std::exchange(*fd, -1));
-  }
+  for (int* fd : {passed, watched}) HiddenFds::Close(std::exchange(*fd, -1));
   return 0;
 }
 
@@ -138,9 +136,7 @@ bool SharedArena::Map(int file) {
 
 SharedArena::~SharedArena() {
   if (memory_ != nullptr) munmap(memory_, kStates);
-  for (const int fd : {file_, membership_}) {
-    if (fd >= 0) HiddenFds::Close(fd);
-  }
+  for (const int fd : {file_, membership_}) HiddenFds::Close(fd);
 }
 
 SharedArena* SharedArena::Mapped(const All& a, int file) {
@@ -250,14 +246,14 @@ void SharedArena::LockForFork() { all().mutex.lock(); }
 void SharedArena::ParentAfterFork() {
   for (SharedArena* arena : all().arenas) {
     arena->child_ = 0;
-    if (arena->child_membership_ >= 0) HiddenFds::Close(std::exchange(arena->child_membership_, -1));
+    HiddenFds::Close(std::exchange(arena->child_membership_, -1));
   }
   all().mutex.unlock();
 }
 
 void SharedArena::ChildAfterFork() {
   for (SharedArena* arena : all().arenas) {
-    if (arena->membership_ >= 0) HiddenFds::Close(arena->membership_);
+    HiddenFds::Close(arena->membership_);
     arena->inherited_ = true;
     arena->self_ = std::exchange(arena->child_, 0);
     arena->membership_ = std::exchange(arena->child_membership_, -1);

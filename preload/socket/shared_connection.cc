@@ -36,7 +36,7 @@ std::unique_ptr<SharedConnection> SharedConnection::Join(SharedArena* arena, uin
   SharedSlot* const slot = arena->At(number);
   const Member self = IsInFlight(member) ? arena->self() : member;
   if (slot == nullptr || self == 0) {
-    if (membership >= 0) HiddenFds::Close(membership);
+    HiddenFds::Close(membership);
     return nullptr;
   }
   std::unique_ptr<SharedConnection> joined(new SharedConnection(arena, slot, self, membership));
@@ -71,9 +71,7 @@ SharedConnection::~SharedConnection() {
   arena_->Unref();
 }
 
-void SharedConnection::CloseMembership() {
-  if (membership_ >= 0) HiddenFds::Close(std::exchange(membership_, -1));
-}
+void SharedConnection::CloseMembership() { HiddenFds::Close(std::exchange(membership_, -1)); }
 
 void SharedConnection::AdoptAfterFork() {
   CloseMembership();

@@ -80,8 +80,8 @@ void Waiter::ForgetAfterFork() {
 }
 
 Waiter::~Waiter() {
-  if (event_fd() >= 0) HiddenFds::Close(event_fd());
-  if (signal_fd_ >= 0) HiddenFds::Close(signal_fd_);
+  HiddenFds::Close(event_fd());
+  HiddenFds::Close(signal_fd_);
 }
 
 int Waiter::SignalFd(const sigset_t& signals) {
