@@ -145,6 +145,17 @@ TEST_CASE("where both ends agree there is no RTR, and the responder sends right 
   CHECK(a_qp->counters().bytes_out == 0);
 }
 
+TEST_CASE("with CRC or markers the RTR stays, whatever the Reply says") {
+  PairOptions options;
+  options.a.rtr_way = options.z.rtr_way = [](Bytes) { return RtrWay::kNone; };
+  options.a.want_crc = GENERATE(true, false);
+  options.a.want_markers = !options.a.want_crc;
+  QpPair p = MakePair(options);
+  CHECK(p.a.qp->counters().bytes_out > 0);
+  REQUIRE(p.a.Send("hello") == PostResult::kOk);
+  CHECK(Text(NextCompletion(p.z, p.a)) == "hello");
+}
+
 TEST_CASE("a connection to be confirmed fails when the peer's RNIC never answers, or goes") {
   SoftOptions options;
   options.rtr_way = [](Bytes reply) { return reply.empty() ? RtrWay::kAtOnce : RtrWay::kConfirmed; };

@@ -53,6 +53,20 @@ TEST_CASE("notice: a program that only sends hears soon of a peer that has close
   REQUIRE_ERRNO(send(pair.server, "x", 1, MSG_NOSIGNAL), EPIPE);
 }
 
+TEST_CASE("notice: a peer that has closed gets one send, and poll tells of the answer to it", "[abort]") {
+  for (const bool server_closes : {false, true}) {
+    CAPTURE(server_closes);
+    Pair pair = MakePair();
+    Fd& closes = server_closes ? pair.server : pair.client;
+    Fd& stays = server_closes ? pair.client : pair.server;
+    closes.reset();
+    REQUIRE(Eventually([&] { return PollOne(stays, POLLIN | POLLRDHUP, 0) == (POLLIN | POLLRDHUP); }));
+    REQUIRE(send(stays, "hello", 5, MSG_NOSIGNAL) == 5);
+    REQUIRE(Eventually([&] { return (PollOne(stays, POLLIN, 0) & (POLLERR | POLLHUP)) != 0; }));
+    REQUIRE_ERRNO(send(stays, "hello", 5, MSG_NOSIGNAL), EPIPE);
+  }
+}
+
 TEST_CASE("notice: small sends to a peer that has closed fail soon once its refusal is here", "[abort]") {
   // TCP takes one. The library looks for the refusal at least every 256 small sends; 64 more are for those
   // that are under way when it comes.
