@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "preload/allowed_calls.h"
@@ -62,7 +63,8 @@ Waiter* Waiter::AlsoAlone() {
   if (this_thread_waiter != nullptr && waiter_generation == generation.load(std::memory_order_relaxed))
     return this_thread_waiter;
   const KeepErrno keep;
-  std::unique_ptr<Waiter> waiter(new Waiter);
+  std::unique_ptr<Waiter> waiter(new (std::nothrow) Waiter);
+  if (waiter == nullptr) return nullptr;
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (fd >= 0) HiddenFds::HideTracked(fd, &waiter->event_fd_);
   if (waiter->event_fd() < 0) return nullptr;

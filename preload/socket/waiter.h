@@ -20,7 +20,7 @@ namespace sdp::preload {
 class Waiter {
  public:
   // Returns the calling thread's own, made when first asked for. Null if the process has a single thread, or
-  // if no descriptor is left: the thread then sleeps for short times only.
+  // if no descriptor or memory is left: the thread then sleeps for short times only.
   static Waiter* ForThisThread();
   // Returns one also in a process with a single thread.
   static Waiter* AlsoAlone();
