@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <mutex>
 #include <new>
 
@@ -33,7 +34,8 @@ struct ConnectLooks {
   PollBudget budget{config().poll};
 };
 ConnectLooks& connect_looks() {
-  static ConnectLooks* const instance = new ConnectLooks;
+  alignas(ConnectLooks) static std::byte room[sizeof(ConnectLooks)];  // needs no memory, is never destroyed
+  static ConnectLooks* const instance = new (room) ConnectLooks;
   return *instance;
 }
 
