@@ -105,7 +105,7 @@ class LocalServer {
   [[nodiscard]] Result<ListenerProof, ProofFailure> Prove(const LocalMessage& message, Bytes data, Time now);
   void Confirm(Clients::iterator client);
   void Refuse(Clients::iterator client, const ProofFailure& failure, Time now);
-  // Of a registration: in the log, but for what would fill it.
+  // Logs what became of a registration. Drops lines that would fill the log, and counts them.
   void Note(RegistrationId id, const std::string& what, Time now);
   void Drop(Clients::iterator client);
   [[nodiscard]] bool Admit(uid_t uid) const;

@@ -305,7 +305,7 @@ void StreamSocket::LookForRefusal() {
   if (!engine().can_send() || session_->being_read() || (!engine().peer_closed() && now < look_for_refusal_))
     return;
   look_for_refusal_ = now + kLooksForRefusal;
-  const KeepErrno keep;  // of whoever only asks
+  const KeepErrno keep;  // the caller may only have asked
   queue_pair().device() != nullptr ? (void)LookAtLink() : TakeFromLink();
 }
 

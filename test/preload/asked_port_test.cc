@@ -15,6 +15,8 @@ TEST_CASE("the port that a client means is behind its Hello, and nothing else is
   CHECK(AskedPort(all) == 6379);
   CHECK(AskedPort(WithAskedPort({}, 65535)) == 65535);
   CHECK(AskedPort(WithAskedPort(hello, 0)) == 0);
+  CHECK(all[39] == std::byte{3});  // docs/wire.md
+  CHECK(WithAskedPort(hello, 0)[39] == std::byte{4});
   for (size_t size = 0; size < all.size(); ++size) CHECK_FALSE(AskedPort(Bytes(all).first(size)));
   for (size_t i = 32; i < 40; ++i) {
     all[i] ^= std::byte{4};
