@@ -42,16 +42,16 @@ class DescriptorArray {
  private:
   static constexpr int kPageNumbers = 1 << 15;
   static constexpr int kPages = 1 << 15;  // 2^30 numbers, the most a kernel can allow
-  static constexpr int kWordsPerLine = 64 / sizeof(std::atomic<Word>);
-  static constexpr int kLines = kPageNumbers / kWordsPerLine;
+  static constexpr unsigned kWordsPerLine = 64 / sizeof(std::atomic<Word>);
+  static constexpr unsigned kLines = kPageNumbers / kWordsPerLine;
 
   struct Page {
     std::atomic<Word> words[kPageNumbers];
   };
 
   static int Index(int fd) {
-    const int number = fd % kPageNumbers;
-    return number % kLines * kWordsPerLine + number / kLines;
+    const unsigned number = static_cast<unsigned>(fd) % kPageNumbers;
+    return static_cast<int>(number % kLines * kWordsPerLine + number / kLines);
   }
 
   Page* FindPage(int fd) {

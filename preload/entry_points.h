@@ -61,15 +61,13 @@ inline auto OrNoMemory(Socket& socket, int fd, Managed managed) -> decltype(mana
 // anything has happened, a later one only where the call sleeps.
 template <typename Cancellation = CancelledInSleepsOnly, typename Managed, typename Plain>
 inline auto Dispatch(int fd, Managed managed, Plain plain) -> decltype(plain()) {
-  if (FdTable::Has(fd)) {
-    if (SocketRef socket = FdTable::Get(fd)) {
-      pthread_testcancel();
-      [[maybe_unused]] const Cancellation whole{};
-      const int error = errno;
-      const auto result = OrNoMemory(*socket.get(), fd, managed);
-      if (result >= 0) errno = error;
-      if (result != kPassThrough) return result;
-    }
+  if (SocketRef socket = FdTable::Get(fd)) {
+    pthread_testcancel();
+    [[maybe_unused]] const Cancellation whole{};
+    const int error = errno;
+    const auto result = OrNoMemory(*socket.get(), fd, managed);
+    if (result >= 0) errno = error;
+    if (result != kPassThrough) return result;
   }
   return plain();
 }

@@ -153,8 +153,9 @@ class Direct {
   // Returns true if a message of `size` bytes would go into the link at once and whole, behind all that was
   // posted.
   [[nodiscard]] virtual bool MaySendDirect(size_t size) = 0;
-  // Sends a message of `header` and `payload`, at most kMostDirectPieces pieces, as PostSend() and Flush() do
-  // for unsignaled work. Needs MaySendDirect().
+  // Sends a message of `header`, at most kMostHeader bytes, and `payload`, at most kMostDirectPieces pieces,
+  // as PostSend() and Flush() do for unsignaled work. Needs MaySendDirect().
+  static constexpr size_t kMostHeader = 16;
   static constexpr size_t kMostDirectPieces = 8;
   virtual void SendDirect(Bytes header, std::span<const Bytes> payload) = 0;
   // A message that is the next completion, and is in the link as a whole.
@@ -164,8 +165,8 @@ class Direct {
     uint64_t end = 0;      // bytes of the link up to its end
     uint32_t untaken = 0;  // messages up to its end that were not taken
   };
-  // Returns the next message, and copies its first bytes to `header`. Returns nothing if there is none, or
-  // ReadLink() has to take it. `before`: likewise of the message behind that one.
+  // Returns the next message, and copies its first bytes to `header`, at most kMostHeader. Returns nothing if
+  // there is none, or ReadLink() has to take it. `before`: likewise of the message behind that one.
   [[nodiscard]] virtual std::optional<Arrived> LookDirect(MutableBytes header,
                                                           const Arrived* before = nullptr) = 0;
   // Returns how many bytes are in the link, framing included; UINT64_MAX if ReadLink() finds an error there.
@@ -233,6 +234,8 @@ class Pollable {
   // From here on event_fd() tells what comes. Returns false if the bell was rung, or something has come that
   // nothing tells of: the caller calls ReadLink(), and event_fd() tells of all that comes later.
   [[nodiscard]] virtual bool HearByLink() { return true; }
+  // Has the peer's kernel acknowledge something, if the link is memory: TCP's timers watch over that.
+  virtual void ProbePeer() {}
   // Gives memory back that traffic has used and idling does not need. For connections that are quiet.
   virtual void GiveBack() {}
   // Returns true if something is there that event_fd() does not report, or need not be asked for: something

@@ -54,7 +54,12 @@ AbortReason CreditLedger::Judge(const wire::Bsdh& bsdh, MessageKind kind) const 
 }
 
 AbortReason CreditLedger::HandleMessage(const wire::Bsdh& bsdh, MessageKind kind) {
-  if (const auto reason = Judge(bsdh, kind); reason != AbortReason::kNone) return reason;
+  const AbortReason reason = Judge(bsdh, kind);
+  if (reason == AbortReason::kNone) Take(bsdh, kind);
+  return reason;
+}
+
+void CreditLedger::Take(const wire::Bsdh& bsdh, MessageKind kind) {
   TakeAcknowledgement(bsdh);
   ++received_;
   --posted_;
@@ -65,7 +70,6 @@ AbortReason CreditLedger::HandleMessage(const wire::Bsdh& bsdh, MessageKind kind
     answered_updates_ = 0;
     others_received_ = true;
   }
-  return AbortReason::kNone;
 }
 
 bool CreditLedger::IsAmbiguous(const wire::Bsdh& bsdh) const {

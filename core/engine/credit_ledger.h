@@ -53,6 +53,8 @@ class CreditLedger {
   [[nodiscard]] AbortReason Judge(const wire::Bsdh& bsdh, MessageKind kind) const;
   // Judges the message, and counts it if it is good.
   AbortReason HandleMessage(const wire::Bsdh& bsdh, MessageKind kind);
+  // Counts a message that Judge() has found good.
+  void Take(const wire::Bsdh& bsdh, MessageKind kind);
   void Post(uint32_t count) { posted_ += count; }
   [[nodiscard]] uint32_t posted() const { return posted_; }
 

@@ -19,7 +19,7 @@ bool IsPlainData(const wire::Bsdh& header, uint32_t length) {
 
 }  // namespace
 
-bool Rep::plain() const {
+bool Rep::IsPlain() const {
   const bool open_both_ways = established && !suspension.under_way() && suspension.may_receive(false) &&
                               teardown.link_up() && !teardown.aborted() && !teardown.send_closed() &&
                               !teardown.peer_closed();
@@ -31,7 +31,8 @@ bool Rep::plain() const {
 }
 
 bool Rep::may_send_direct(size_t size) const {
-  return size != 0 && plain() && size <= payload_capacity() && credit.payload_messages() != 0;
+  SDP_DCHECK(!plain || IsPlain());
+  return size != 0 && plain && size <= payload_capacity() && credit.payload_messages() != 0;
 }
 
 void Rep::SendDirect(uint32_t size, std::span<std::byte, wire::Bsdh::kSize> header) {
@@ -42,13 +43,15 @@ void Rep::SendDirect(uint32_t size, std::span<std::byte, wire::Bsdh::kSize> head
 }
 
 bool Rep::may_receive_direct(const wire::Bsdh& header, uint32_t length) const {
-  return IsPlainData(header, length) && plain() && sink.takes_directly() &&
+  SDP_DCHECK(!plain || IsPlain());
+  return IsPlainData(header, length) && plain && sink.takes_directly() &&
          credit.Judge(header, MessageKind::kPayload) == AbortReason::kNone;
 }
 
 uint32_t Rep::ReceiveDirect(const wire::Bsdh& header) {
   const auto payload = static_cast<uint32_t>(header.len - wire::Bsdh::kSize);
-  SDP_CHECK(credit.HandleMessage(header, MessageKind::kPayload) == AbortReason::kNone);
+  SDP_DCHECK(may_receive_direct(header, header.len));
+  credit.Take(header, MessageKind::kPayload);
   ++stats.messages_in;
   stats.bcopy_bytes_in += payload;
   sink_offer.HandlePayload();
@@ -58,15 +61,26 @@ uint32_t Rep::ReceiveDirect(const wire::Bsdh& header) {
   return std::exchange(receives_to_post, 0);
 }
 
+// A message of usual Data may fill its buffer, for which larger ones are asked then. It changes nothing else
+// that makes traffic plain.
+void Rep::EndDirect() {
+  NoteRoom();
+  plain = resizing.at_rest();
+  SDP_DCHECK(plain == IsPlain());
+  SDP_DCHECK(IsConsistent());
+}
+
 bool Rep::due_after_direct() const { return update_asked || resizing.ask_due() || credit_update_due(); }
 
 // --- the façade's part
+
+bool Engine::plain() const { return rep_->plain && rep_->sink.takes_directly(); }
 
 bool Engine::may_send_direct(size_t size) const { return rep_->may_send_direct(size); }
 
 void Engine::SendDirect(uint32_t size, std::span<std::byte, kDataHeader> header) {
   rep_->SendDirect(size, header);
-  rep_->End();
+  rep_->EndDirect();
 }
 
 bool Engine::may_receive_direct(std::span<const std::byte, kDataHeader> header, uint32_t length) const {
@@ -79,7 +93,7 @@ bool Engine::IsPlainData(std::span<const std::byte, kDataHeader> header, uint32_
 
 uint32_t Engine::ReceiveDirect(std::span<const std::byte, kDataHeader> header) {
   const uint32_t receives = rep_->ReceiveDirect(wire::Bsdh::Parse(header));
-  rep_->End();
+  rep_->EndDirect();
   return receives;
 }
 

@@ -202,17 +202,20 @@ bool Rep::writable() const {
   return false;
 }
 
+void Rep::NoteRoom() {
+  const bool now = writable();
+  if (now && !was_writable) {
+    ++write_edge;
+    source.ClearStall();
+  }
+  was_writable = now;
+}
+
 void Rep::End() {
   // Staged bytes leave with the next actions. That they wait for those is no lack of room.
-  if (!source.has_staged()) {
-    const bool now = writable();
-    if (now && !was_writable) {
-      ++write_edge;
-      source.ClearStall();
-    }
-    was_writable = now;
-  }
+  if (!source.has_staged()) NoteRoom();
   credit.set_ack_may_lag(source_offer.cancel_outstanding());
+  plain = IsPlain();
   SDP_DCHECK(IsConsistent());
 }
 

@@ -133,6 +133,9 @@ class Engine {
   // Returns true if SendDirect() may follow: `size` bytes fit one message, credit allows it, and nothing else
   // is under way.
   [[nodiscard]] bool may_send_direct(size_t size) const;
+  // Returns true if nothing is under way but usual Data, both ways, nothing received is unread, and no action
+  // is due. Only what this end does, or receives, ends that.
+  [[nodiscard]] bool plain() const;
   // Counts the next `size` bytes of the stream as sent. Writes the header that precedes them on the link.
   void SendDirect(uint32_t size, std::span<std::byte, kDataHeader> header);
   // Returns true if a message of `length` bytes that begins with `header` may be taken by ReceiveDirect().

@@ -75,7 +75,9 @@ struct Rep {
 
   // --- direct.cc
   // Returns true if nothing but usual Data is under way in either direction, and no action is due.
-  [[nodiscard]] bool plain() const;
+  [[nodiscard]] bool IsPlain() const;
+  // End() for the direct way.
+  void EndDirect();
   [[nodiscard]] bool may_send_direct(size_t size) const;
   void SendDirect(uint32_t size, std::span<std::byte, wire::Bsdh::kSize> header);
   [[nodiscard]] bool may_receive_direct(const wire::Bsdh& header, uint32_t length) const;
@@ -153,6 +155,8 @@ struct Rep {
   void Begin() { source.Reclaim(); }
   // Ends every input, command and polled action.
   void End();
+  // Counts an edge if there is room again for a writer that found none.
+  void NoteRoom();
   [[nodiscard]] bool IsConsistent() const;
 
   Role role;  // in the current connection
@@ -186,6 +190,7 @@ struct Rep {
   Suspension suspension;
 
   uint32_t receives_to_post = 0;
+  bool plain = false;  // IsPlain(), as of the last End(); not frozen
   absl::InlinedVector<uint64_t, 2> releases;
   uint64_t last_work = 0;
   uint64_t read_edge = 0;

@@ -3,7 +3,10 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include "preload/fail.h"
 #include "preload/guard.h"
@@ -30,6 +33,8 @@ constexpr Duration kDoorbellCost = std::chrono::microseconds(4);
 // While local links keep a program busy, its other descriptors wait so long at most. Each asking costs two
 // system calls, since doorbells lie unread.
 constexpr Duration kKernelMayWait = std::chrono::microseconds(100);
+// So many sockets are asked before what they say is reported: the set's lock is taken once for all.
+constexpr size_t kAskedAtOnce = 16;
 
 }  // namespace
 
@@ -60,13 +65,16 @@ class EpollSet::WaitCall {
 
  private:
   // Reports candidates that have what the application waits for, after the events already there. The others
-  // are no longer candidates.
-  void Report();
-  // Reports one candidate, unless it has nothing; an event of `earlier` for the same registration is extended
-  // instead.
-  void ReportCandidate(int key, StreamSocket* socket, size_t earlier);
-  // Looks at the warm local links, and makes candidates of those that have something.
-  void LookAtWarm();
+  // are no longer candidates. `looks`: first looks at the warm local links, and makes candidates of those
+  // that have something.
+  void Report(bool looks = false);
+  // Asks the sockets of a few candidates, and reports those that have something. An event of `earlier` for
+  // the same registration is extended instead.
+  using Candidates = std::span<std::pair<int, SocketRef>>;
+  void ReportCandidates(Candidates candidates, size_t earlier);
+  // For a candidate that is not reported.
+  void HandleNothing(int key, StreamSocket* socket, const StreamSocket::Readiness& readiness);
+  void Place(int key, size_t earlier);
   // Looks at them for a while, before a sleep, and reports. If all stay silent, none is warm any more.
   // Returns false if a signal handler has run.
   bool SpinOverWarm();
@@ -116,8 +124,7 @@ int EpollSet::WaitCall::Run() {
     count_ = 0;
     glanced_ = false;
     if (!kernel_first) {
-      LookAtWarm();
-      Report();
+      Report(/*looks=*/true);
       if (count_ == 0 && warm_ != 0 && !SpinOverWarm()) return Fail(EINTR);
     }
     if (count_ > 0 && KernelMayWait()) return count_;
@@ -136,16 +143,6 @@ int EpollSet::WaitCall::Run() {
     if (count_ > 0) return count_;
     if (Now() >= deadline_) return 0;
   }
-}
-
-void EpollSet::WaitCall::LookAtWarm() {
-  Registrations::Work cold;
-  {
-    std::lock_guard lock(set_.mutex_);
-    set_.sockets_.LookAtWarm(CoarseNow(), &cold);
-    warm_ = set_.sockets_.warm();
-  }
-  Settle(cold);
 }
 
 void EpollSet::WaitCall::Settle(const Registrations::Work& links) {
@@ -172,10 +169,7 @@ bool EpollSet::WaitCall::SpinOverWarm() {
     Time offered = now;
     Time looked = now;
     do {
-      for (int look = 0; look < kLooksPerClock && count_ == 0; ++look) {
-        LookAtWarm();
-        Report();
-      }
+      for (int look = 0; look < kLooksPerClock && count_ == 0; ++look) Report(/*looks=*/true);
       looked = Now();
       const bool offer = looked - offered >= CoreWatch::kBetweenOffers;
       if (offer && count_ == 0) GlanceAtKernel();
@@ -303,36 +297,69 @@ bool EpollSet::WaitCall::TakeIn(int count) {
   return end != last;
 }
 
-void EpollSet::WaitCall::Report() {
+void EpollSet::WaitCall::Report(bool looks) {
+  Registrations::Work cold;
   Registrations::Work work;
   {
+    std::lock_guard lock(set_.mutex_);
+    if (looks) {
+      set_.sockets_.LookAtWarm(CoarseNow(), &cold);
+      warm_ = set_.sockets_.warm();
+    }
+    if (cold.empty()) set_.sockets_.TakeCandidates(&work, /*keep=*/false);
+    count_ += set_.listeners_.Report(events_ + count_, max_events_ - count_);
+  }
+  if (!cold.empty()) {
+    Settle(cold);
     std::lock_guard lock(set_.mutex_);
     set_.sockets_.TakeCandidates(&work, /*keep=*/false);
   }
   const size_t earlier = reported_.size();
   std::sort(reported_.begin(), reported_.end());
-  count_ += set_.listeners_.Report(events_ + count_, max_events_ - count_);
   size_t next = 0;
-  for (; next < work.size() && count_ < max_events_ && MayWrite(&events_[count_], sizeof *events_); ++next)
-    ReportCandidate(work[next].first, static_cast<StreamSocket*>(work[next].second.get()), earlier);
+  while (next < work.size() && count_ < max_events_) {
+    size_t asked = std::min({kAskedAtOnce, static_cast<size_t>(max_events_ - count_), work.size() - next});
+    if (!MayWrite(&events_[count_], asked * sizeof *events_)) asked = 1;
+    if (!MayWrite(&events_[count_], asked * sizeof *events_)) break;
+    ReportCandidates(Candidates(work).subspan(next, asked), earlier);
+    next += asked;
+  }
   if (next == work.size()) return;
   // There is no room for these. Next time they come first, ahead of candidates that have had their turn.
   std::lock_guard lock(set_.mutex_);
   set_.sockets_.PutBack(work, next);
 }
 
-void EpollSet::WaitCall::ReportCandidate(int key, StreamSocket* socket, size_t earlier) {
-  const StreamSocket::Readiness readiness = socket->GetReadiness();
+void EpollSet::WaitCall::ReportCandidates(Candidates candidates, size_t earlier) {
+  absl::InlinedVector<StreamSocket::Readiness, kAskedAtOnce> answers;
+  std::array<bool, kAskedAtOnce> left;  // with nothing reported
+  const auto socket = [&](size_t i) { return static_cast<StreamSocket*>(candidates[i].second.get()); };
+  for (const auto& [key, ref] : candidates)
+    answers.push_back(static_cast<StreamSocket*>(ref.get())->GetReadiness());
+  {
+    std::lock_guard lock(set_.mutex_);
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const int key = candidates[i].first;
+      set_.sockets_.NoteShared(key, answers[i].shared);
+      left[i] = !set_.sockets_.ReportOne(key, answers[i], &events_[count_]);
+      if (!left[i]) Place(key, earlier);
+    }
+  }
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (left[i]) HandleNothing(candidates[i].first, socket(i), answers[i]);
+  }
+}
+
+void EpollSet::WaitCall::HandleNothing(int key, StreamSocket* socket,
+                                       const StreamSocket::Readiness& readiness) {
   if (readiness.state == StreamSocket::State::kListening) return set_.OnListen(key, readiness);
   if (readiness.state == StreamSocket::State::kClosed && key <= Registrations::kFirstOrphan)
-    return set_.Drop(key);  // both numbers were closed at once
-  std::unique_lock lock(set_.mutex_);
-  set_.sockets_.NoteShared(key, readiness.shared);
-  if (!set_.sockets_.ReportOne(key, readiness, &events_[count_])) {
-    lock.unlock();
-    if (readiness.left_in_link) socket->Progress();  // or each look finds the message again
-    return;
-  }
+    return set_.Drop(key);                         // both numbers were closed at once
+  if (readiness.left_in_link) socket->Progress();  // or each look finds the message again
+}
+
+// The event behind the others is the registration's.
+void EpollSet::WaitCall::Place(int key, size_t earlier) {
   const auto end = reported_.begin() + static_cast<ptrdiff_t>(earlier);
   const auto before = std::lower_bound(reported_.begin(), end, std::pair(key, 0));
   if (before != end && before->first == key) {

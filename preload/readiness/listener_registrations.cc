@@ -191,7 +191,6 @@ void ListenerRegistrations::Drop(int sdp_fd) {
 }
 
 int ListenerRegistrations::Report(epoll_event* events, int max_events) {
-  std::lock_guard lock(mutex_);
   int count = 0;
   for (Request& request : requests_) {
     if (!std::exchange(request.refused, false) || !request.armed || (request.wanted.events & kReadable) == 0)

@@ -44,7 +44,8 @@ class ListenerRegistrations {
   void TakeOn(int sdp_fd);
   // A process, perhaps another one, has shut the SDP listener down.
   void Drop(int sdp_fd);
-  // Reports the listeners whose accept has an error to return. Returns their number.
+  // Reports the listeners whose accept has an error to return. Returns their number. The caller holds the
+  // lock.
   int Report(epoll_event* events, int max_events);
   // Works on the events in [first, end). Each registered listener keeps one event, with the application's
   // data; events that report nothing are removed. Returns the new end.

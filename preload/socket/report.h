@@ -52,6 +52,8 @@ class Report {
     published_at_ = now;
     Publish(session, names);
   }
+  // Likewise, without a look at the clock.
+  void NoteTraffic() { late_ = slot_ != nullptr; }
   void PublishLate(const Session& session, const Names& names) {
     if (std::exchange(late_, false)) Publish(session, names);
   }

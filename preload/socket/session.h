@@ -11,6 +11,7 @@
 
 #include "core/engine/engine.h"
 #include "preload/socket/address.h"
+#include "preload/socket/clock.h"
 #include "preload/socket/iovec_cursor.h"
 #include "preload/socket/link_move.h"
 #include "preload/stats_recorder.h"
@@ -59,7 +60,7 @@ class Session {
   // --- data, the direct way where that may be (session_direct.cc)
   // Takes bytes as Engine::Send does, and hands them to the link. Returns how many.
   size_t Send(std::span<const Bytes> data, engine::SendFlags flags) {
-    if (const size_t sent = flags.out_of_band ? 0 : SendDirect(data); sent != 0) return sent;
+    if (const size_t sent = flags.out_of_band ? 0 : TrySendDirect(data); sent != 0) return sent;
     const size_t taken = engine().Send(data, flags);
     Pump();
     return taken;
@@ -68,6 +69,30 @@ class Session {
   // number of bytes; 0 if ReadSome() has to be called. A message that is larger than the room left becomes
   // readable where it is, in the link.
   size_t ReceiveDirect(ReceiveCursor* room);
+  // The same without its rare cases, for the express way (stream_socket_express.cc), while plain(). Takes
+  // messages only if `room` has room for all that the link has.
+  size_t ReceiveAllDirect(MutableBytes room);
+  // Returns true if the link is memory, and nothing is under way but usual Data past the queues.
+  [[nodiscard]] bool plain() const { return !lent_ && DirectLink() != nullptr && engine_->plain(); }
+  // Returns true if SendDirect(), of one piece with `size` bytes, may follow. Needs plain() at some time
+  // before, and no other call since.
+  [[nodiscard]] bool MaySendDirect(size_t size) {
+    return engine_->may_send_direct(size) && queue_pair_->direct()->MaySendDirect(engine::kDataHeader + size);
+  }
+  // Sends all of `data` in one message past the queues.
+  void SendDirect(std::span<const Bytes> data, size_t total);
+  // After SendDirect() or ReceiveAllDirect(): returns true if more is due, or the link has ended:
+  // FinishDirect() and a look at everything have to follow.
+  [[nodiscard]] bool due_after_direct() const {
+    return engine_->due_after_direct() || std::as_const(*queue_pair_).send_failed();
+  }
+  void FinishDirect() {
+    if (engine_->due_after_direct()) Pump();
+  }
+  // Returns true if the link has one message that ReceiveAllDirect() would take, false if it has nothing.
+  // Nothing: only a look by the usual way tells.
+  [[nodiscard]] std::optional<bool> OneComesDirect() const;
+  [[nodiscard]] bool HasNothingInLink() const { return queue_pair_->direct()->InLink() == 0; }
   // Returns true if the link has a message that ReceiveDirect() would take.
   [[nodiscard]] bool ComesDirect() const;
   // Returns how many bytes ReceiveDirect() would find in the link behind what is readable. Nothing: something
@@ -103,7 +128,10 @@ class Session {
   // Return whether a read, ReadSleeping() included, has looked at the link since the last clock tick, or
   // `time`.
   [[nodiscard]] bool ReadLately() const;
-  [[nodiscard]] bool ReadSince(Time time) const { return read_at_ >= time; }
+  [[nodiscard]] bool ReadSince(Time time) {
+    if (std::exchange(read_untimed_, false)) read_at_ = CoarseNow();
+    return read_at_ >= time;
+  }
 
   // Returns true if large messages come. A thread that sleeps then takes more at once than one that looks.
   [[nodiscard]] bool in_bulk() const { return bulk_; }
@@ -257,7 +285,9 @@ class Session {
   }
   void TakeLentOut();
   // Sends all of `data` in one message past the queues, and returns its size; or sends nothing.
-  size_t SendDirect(std::span<const Bytes> data);
+  size_t TrySendDirect(std::span<const Bytes> data);
+  void TakeDirect(verbs::Direct* link, Bytes header, const verbs::Direct::Arrived& arrived,
+                  std::span<const MutableBytes> places);
   enum class ReadFor : uint8_t { kAll, kSome, kSolicited };
   bool Read(ReadFor wanted);
   [[nodiscard]] bool at_rest() const {
@@ -291,8 +321,9 @@ class Session {
   std::shared_ptr<verbs::QueuePair> queue_pair_;  // a thread in ReadSleeping has a share of it
   stats::MessageRecorder recorder_;
   WaitCounts waits_;
-  Time read_at_{};     // by CoarseNow()
-  bool bulk_ = false;  // the last read that brought bytes brought many
+  Time read_at_{};             // by CoarseNow()
+  bool read_untimed_ = false;  // and again since
+  bool bulk_ = false;          // the last read that brought bytes brought many
   uint64_t bytes_then_ = 0;
   uint32_t read_ = 0;   // the number of the ReadSleeping in progress; 0: none
   uint32_t reads_ = 0;  // the last such number

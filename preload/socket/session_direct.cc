@@ -18,19 +18,23 @@ verbs::Direct* Session::DirectLink() const {
   return reads_little_ || link_ended_ || being_read() || moving() ? nullptr : queue_pair_->direct();
 }
 
-size_t Session::SendDirect(std::span<const Bytes> data) {
+size_t Session::TrySendDirect(std::span<const Bytes> data) {
   verbs::Direct* const link = queue_pair_->direct();
   if (link == nullptr || data.size() > verbs::Direct::kMostDirectPieces || link_ended_) return 0;
   size_t total = 0;
   for (const Bytes& piece : data) total += piece.size();
-  if (!engine_->may_send_direct(total) || !link->MaySendDirect(sizeof(DataHeader) + total)) return 0;
+  if (!MaySendDirect(total)) return 0;
+  SendDirect(data, total);
+  FinishDirect();
+  return total;
+}
+
+void Session::SendDirect(std::span<const Bytes> data, size_t total) {
   changed_ = true;
   DataHeader header;
   engine_->SendDirect(static_cast<uint32_t>(total), header);
   recorder_.NoteSent(header, data, /*solicited=*/false, std::nullopt);
-  link->SendDirect(header, data);
-  if (engine_->due_after_direct()) Pump();
-  return total;
+  queue_pair_->direct()->SendDirect(header, data);
 }
 
 bool Session::ComesDirect() const {
@@ -75,18 +79,54 @@ size_t Session::ReceiveDirect(ReceiveCursor* room) {
     }
     const auto places = room->Rest(payload);
     if (room->RestIsMore(places) || !room->MayWrite(payload)) break;
-    changed_ = true;
-    const Bytes first(header);
-    recorder_.NoteReceived({&first, 1}, arrived->length, arrived->solicited, std::nullopt);
-    const uint32_t receives = engine_->ReceiveDirect(header);
-    link->TakeDirect(header.size(), places);
-    if (receives != 0) queue_pair_->PostReceives(receives);
+    TakeDirect(link, header, *arrived, places);
     room->Advance(payload);
     taken += payload;
-    if (engine_->due_after_direct()) Pump();
+    FinishDirect();
   }
   if (taken > 0) read_at_ = CoarseNow();
   return taken;
+}
+
+size_t Session::ReceiveAllDirect(MutableBytes room) {
+  verbs::Direct* const link = queue_pair_->direct();
+  const uint64_t in_link = link->InLink();
+  if (in_link == 0) return 0;
+  size_t taken = 0;
+  do {
+    DataHeader header;
+    const auto arrived = link->LookDirect(header);
+    if (!arrived || !engine_->may_receive_direct(header, arrived->length)) break;
+    // Framing needs no room, so one message may fit where its bytes in the link are more.
+    if (taken == 0 && arrived->end != in_link && in_link > room.size()) break;
+    const size_t payload = arrived->length - header.size();
+    if (payload > room.size() - taken || !MayWrite(room.data() + taken, payload)) break;
+    const MutableBytes place = room.subspan(taken, payload);
+    TakeDirect(link, header, *arrived, {&place, 1});
+    taken += payload;
+  } while (!due_after_direct() && link->InLink() != 0);
+  if (taken > 0) read_untimed_ = true;
+  return taken;
+}
+
+std::optional<bool> Session::OneComesDirect() const {
+  const verbs::Direct* const link = queue_pair_->direct();
+  const uint64_t in_link = link->InLink();
+  if (in_link == 0) return false;
+  DataHeader header;
+  const auto arrived = queue_pair_->direct()->LookDirect(header);
+  const bool alone =
+      arrived && arrived->end == in_link && engine_->may_receive_direct(header, arrived->length);
+  return alone ? std::optional(true) : std::nullopt;
+}
+
+void Session::TakeDirect(verbs::Direct* link, Bytes header, const verbs::Direct::Arrived& arrived,
+                         std::span<const MutableBytes> places) {
+  changed_ = true;
+  recorder_.NoteReceived({&header, 1}, arrived.length, arrived.solicited, std::nullopt);
+  const uint32_t receives = engine_->ReceiveDirect(header.first<engine::kDataHeader>());
+  link->TakeDirect(header.size(), places);
+  if (receives != 0) queue_pair_->PostReceives(receives);
 }
 
 void Session::LendDirect(verbs::Direct* link, Bytes header, const verbs::Direct::Arrived& arrived) {

@@ -4,6 +4,7 @@
 #define SDP_PRELOAD_SOCKET_SOCKET_MUTEX_H_
 
 #include <atomic>
+#include <cstdint>
 
 #include "preload/critical.h"
 
@@ -13,6 +14,32 @@ class StreamSocket;
 
 class SocketMutex {
  public:
+  // Excludes only threads of this process. An owner may change anything about the socket, and so closes its
+  // express way (express.h). ExpressLock does not.
+  class Own {
+   public:
+    void lock() {
+      mutex_.lock();
+      set_express_calls(0);
+    }
+    bool try_lock() {
+      if (!mutex_.try_lock()) return false;
+      set_express_calls(0);
+      return true;
+    }
+    void unlock() { mutex_.unlock(); }
+
+   private:
+    friend class ExpressLock;
+    friend class SocketMutex;
+    // How many calls may still go the express way, before one looks at everything again.
+    [[nodiscard]] uint32_t express_calls() const { return express_calls_.load(std::memory_order_relaxed); }
+    void set_express_calls(uint32_t calls) { express_calls_.store(calls, std::memory_order_relaxed); }
+
+    Mutex mutex_;
+    std::atomic<uint32_t> express_calls_{0};  // written with the lock held
+  };
+
   explicit SocketMutex(StreamSocket* socket) : socket_(socket) {}
   void lock() {
     own_.lock();
@@ -28,20 +55,48 @@ class SocketMutex {
     own_.unlock();
   }
 
-  // Excludes only threads of this process: for what does not look at the connection.
-  Mutex& own() { return own_; }
+  // For what does not look at the connection.
+  Own& own() { return own_; }
   // With own() locked: the rest of lock().
   void Enter();
   // With own() locked.
   void set_shared(bool shared) { shared_.store(shared, std::memory_order_relaxed); }
   [[nodiscard]] bool shared() const { return shared_.load(std::memory_order_relaxed); }
+  // With the lock held: so many calls may go the express way, unless another owner comes first.
+  void OpenExpress(uint32_t calls) { own_.set_express_calls(calls); }
 
  private:
   void Leave();
 
-  Mutex own_;
+  Own own_;
   StreamSocket* const socket_;
   std::atomic<bool> shared_{false};
+};
+
+// Takes the lock for a call on the express way, if that is open.
+class ExpressLock {
+ public:
+  explicit ExpressLock(SocketMutex& mutex) : own_(mutex.own()) {
+    if (own_.express_calls() == 0) return;  // or each call would lock twice
+    own_.mutex_.lock();
+    const uint32_t calls = own_.express_calls();
+    taken_ = calls != 0;
+    taken_ ? own_.set_express_calls(calls - 1) : own_.mutex_.unlock();
+  }
+  ~ExpressLock() {
+    if (taken_) own_.mutex_.unlock();
+  }
+  ExpressLock(const ExpressLock&) = delete;
+  ExpressLock& operator=(const ExpressLock&) = delete;
+  // False: the way is closed, and the caller has no lock.
+  [[nodiscard]] bool taken() const { return taken_; }
+  // The next call looks at everything again: at once, or soon.
+  void Close() { own_.set_express_calls(0); }
+  void CloseSoon() { own_.set_express_calls(own_.express_calls() / 2); }
+
+ private:
+  SocketMutex::Own& own_;
+  bool taken_ = false;
 };
 
 }  // namespace sdp::preload

@@ -182,6 +182,7 @@ short StreamSocket::ReadyNow() const {
 short StreamSocket::WatchEvents() const { return session_->watch_events(); }
 
 StreamSocket::Readiness StreamSocket::GetReadiness() {
+  if (const auto readiness = ReadinessExpress()) return *readiness;
   Lock lock(mutex_);
   OnlyLooks();
   if (state_ == State::kConnecting) StepAttempt();
@@ -215,6 +216,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
       // Who takes the message counts the edge. Whatever ends the connection takes the message first.
       ++readiness.read_edge;
     }
+    OpenExpress(/*inside=*/0);
   } else if (state_ == State::kListening) {
     readiness.listener_fds[0] = listener_->sdp_fd();
     readiness.listener_fds[1] = listener_->ready_fd();
@@ -353,6 +355,7 @@ void StreamSocket::RemoveWaiter(Waiter* waiter) {
 }
 
 StreamSocket::State StreamSocket::AddObserver(ReadinessObserver* observer, int fd) {
+  if (ObserveExpress(observer, fd)) return State::kSdp;
   std::lock_guard lock(mutex_);
   if (state_ == State::kPlain) return State::kPlain;
   if (state_ == State::kSdp && !foreign()) TakeUntold();
@@ -364,6 +367,7 @@ StreamSocket::State StreamSocket::AddObserver(ReadinessObserver* observer, int f
 }
 
 void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {
+  if (ForgetExpress(observer, fd)) return;
   std::lock_guard lock(mutex_);
   board_.Forget(observer, fd);
   if (state_ == State::kSdp && LeaveBell()) Look();

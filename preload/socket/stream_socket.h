@@ -292,6 +292,16 @@ class StreamSocket final : public Socket {
   // link tells what is there.
   [[nodiscard]] std::optional<uint64_t> LeftInLink() const;
   [[nodiscard]] bool ComesDirect() const { return LeftInLink().value_or(0) != 0; }
+  // stream_socket_express.cc
+  void OpenExpress(int inside);
+  std::optional<ssize_t> SendExpress(const iovec& piece, int flags);
+  std::optional<ssize_t> ReceiveExpress(const iovec& piece, int flags);
+  std::optional<Readiness> ReadinessExpress();
+  bool ObserveExpress(ReadinessObserver* observer, int fd);
+  bool ForgetExpress(ReadinessObserver* observer, int fd);
+  void LeaveBellExpress(ExpressLock& lock);
+  void FinishExpress(ExpressLock& lock);
+
   // What came before the connection was anybody's to wait for, who is about to wait by poll or epoll.
   void TakeUntold();
   [[nodiscard]] bool HasUntold() const;

@@ -69,6 +69,12 @@ struct StreamSocket::Receiving {
 };
 
 ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) {
+  if (count == 1) {
+    if (const auto received = ReceiveExpress(*iov, flags)) {
+      if (out_flags != nullptr) *out_flags = 0;
+      return *received;
+    }
+  }
   const SignalEnd::NoReturn on_end;
   Receiving run(iov, count, flags);
   if (run.total == 0 && (flags & MSG_OOB) == 0) [[unlikely]]
@@ -98,7 +104,9 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     policy_.Received(run.done);
     urgent_mark_.NoteRead();  // the next one is another
   }
-  return call.Done(run.done);
+  const ssize_t received = call.Done(run.done);
+  OpenExpress(/*inside=*/1);
+  return received;
 }
 
 // TCP waits for something that it could deliver.

@@ -46,6 +46,9 @@ struct StreamSocket::Sending {
 };
 
 ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
+  if (count == 1) {
+    if (const auto sent = SendExpress(*iov, flags)) return *sent;
+  }
   const SignalEnd::NoReturn on_end;
   if ((flags & MSG_ZEROCOPY) != 0) [[unlikely]]
     return SendZeroCopy(fd, iov, count, flags & ~MSG_ZEROCOPY);
@@ -72,6 +75,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   }
   TakeCredit();
   const ssize_t sent = call.Done(send.done());
+  OpenExpress(/*inside=*/1);
   return sent == 0 && send.total > 0 ? Fail(EAGAIN) : sent;
 }
 
@@ -165,7 +169,10 @@ std::optional<ssize_t> StreamSocket::EndOfLink(Call& call, const Sending& send) 
 // takes no more.
 StreamSocket::Step StreamSocket::AwaitRoom(Call& call, Sending* send) {
   const bool copies_all = send->flags.buffering == engine::Buffering::kFull;
-  if (!std::exchange(send->looked, true) && LookAtLink() && (Writable() || CannotSend())) return Step::kAgain;
+  if (!std::exchange(send->looked, true)) {
+    if (LookAtLink() && (Writable() || CannotSend())) return Step::kAgain;
+    if (options_.times_peer() && OnLocalLink()) session_->queue_pair().pollable()->ProbePeer();
+  }
   if (!call.blocks()) {
     // Room was promised where there is no credit: it is taken by copying, or the caller would be told EAGAIN
     // after POLLOUT.

@@ -13,7 +13,7 @@ namespace {
 
 // A writer that waits for credit, which is behind more than that, leaves it to a reader elsewhere to bring
 // both, for so long: that one may read little by little, or not at all.
-constexpr Duration kPatienceForReader = std::chrono::milliseconds(10);
+constexpr Duration kReadingLeftFor = std::chrono::milliseconds(10);
 
 // After a sleep at the bell that ended in another way, so many sleeps are in poll: the peer may be unable to
 // ring.
@@ -126,7 +126,7 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
   bool left_to_reader =
       shared_ != nullptr && engine().readable_bytes() >= std::max(kReadAheadOfShared, LowWater());
   if (left_to_reader) {
-    if (left_until_ == kNever) left_until_ = Now() + kPatienceForReader;
+    if (left_until_ == kNever) left_until_ = Now() + kReadingLeftFor;
     left_to_reader = Now() < left_until_;
   }
   const short watch = session_->being_read() || left_to_reader ? WatchEvents() & POLLOUT : WatchEvents();

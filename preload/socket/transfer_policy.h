@@ -45,6 +45,15 @@ class TransferPolicy {
     if (blocking && !shared && bytes > kLeastTimed) [[unlikely]]
       TimeStream(e, bytes, describe(), now);
   }
+  // SendBegins() for a small send in traffic without large blocks, where it has nothing to decide. Returns
+  // false, and does nothing, in other traffic.
+  [[nodiscard]] bool SendsSmall(const engine::Engine& e, size_t bytes) {
+    return copies() && traffic_.SentSmall(bytes, traffic_.answered() ? e.sink_threshold() : 0);
+  }
+  // Returns true if sends are copied until a turn ends.
+  [[nodiscard]] bool copies() const {
+    return traffic_.way() == TurnTaking::Way::kCopy && applied_ == TurnTaking::Way::kCopy;
+  }
   void Received(size_t bytes) { traffic_.Received(bytes); }
 
   // A receive with a large buffer begins, over the embedded RNIC. Returns whether it should lend the buffer

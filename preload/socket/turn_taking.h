@@ -61,6 +61,15 @@ class TurnTaking {
     sent_ += bytes;
     if (sent_ >= kStream) way_ = Way::kCopy;
   }
+  // End() and Sent() where no turn was large. Returns false, and does nothing, elsewhere.
+  bool SentSmall(uint64_t bytes, uint64_t large) {
+    if (answered()) {
+      if (turns_ != 0 || KindOf(large) != Kind::kSmall) return false;
+      (void)End(large);
+    }
+    Sent(bytes);
+    return true;
+  }
   void Received(uint64_t bytes) { received_ += bytes; }
 
   // Returns how large sends of this turn are to go.

@@ -94,6 +94,42 @@ TEST_CASE("session: one message goes to a link that is memory past the queues, m
   CHECK(c.session->recorder().transfers().out[stats::kBcopy] == 3);
 }
 
+std::string ReceiveAllDirect(Session& session, size_t most) {
+  std::string text(most, '\0');
+  text.resize(session.ReceiveAllDirect(std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+TEST_CASE("session: a link that is memory gives all that it has, or nothing") {
+  Connected c = OverMemory();
+  CHECK(c.session->plain());
+  CHECK(c.session->HasNothingInLink());
+  CHECK(c.session->OneComesDirect() == false);
+  CHECK(ReceiveAllDirect(*c.session, 10).empty());
+  c.queue_pair->in_link = {Data(0, "abc")};
+  CHECK(c.session->OneComesDirect() == true);
+  CHECK_FALSE(c.session->HasNothingInLink());
+  CHECK(ReceiveAllDirect(*c.session, 2).empty());
+  CHECK(ReceiveAllDirect(*c.session, 3) == "abc");
+  c.queue_pair->in_link = {Data(1, "abc"), Data(2, "defg")};
+  CHECK_FALSE(c.session->OneComesDirect());
+  CHECK(ReceiveAllDirect(*c.session, 7).empty());  // framing counts where there is more than one message
+  CHECK(ReceiveAllDirect(*c.session, 100) == "abcdefg");
+  CHECK(c.queue_pair->reads == 0);
+  CHECK(c.session->ReadSince(CoarseNow() - std::chrono::seconds(1)));
+}
+
+TEST_CASE("session: what is not usual Data stays for the usual way") {
+  Connected c = OverMemory();
+  c.queue_pair->in_link = {Data(0, "abc", wire::kOobPres)};
+  CHECK_FALSE(c.session->OneComesDirect());
+  CHECK(ReceiveAllDirect(*c.session, 100).empty());
+  c.queue_pair->in_link = {Data(0, "abc"), Data(1, "d", wire::kOobPres)};
+  CHECK_FALSE(c.session->OneComesDirect());
+  CHECK(ReceiveAllDirect(*c.session, 100) == "abc");
+  CHECK(c.queue_pair->in_link.size() == 1);
+}
+
 TEST_CASE("session: whole messages come from a link that is memory, as long as there is room for them") {
   Connected c = OverMemory();
   CHECK_FALSE(c.session->ComesDirect());

@@ -187,4 +187,18 @@ TEST_CASE("turns: where the ways are not ours to choose, memory is lent by both 
   }
 }
 
+TEST_CASE("turns: a small send where nothing was large counts as any other") {
+  End usual, small;
+  for (int i = 0; i < 20; ++i) {
+    usual.Send(10);
+    REQUIRE(small.turns.SentSmall(10, kThreshold));
+    for (End* end : {&usual, &small}) end->turns.Received(i == 19 ? kLarge : 10);
+  }
+  // Large blocks came: only the usual way knows what to do.
+  CHECK_FALSE(small.turns.SentSmall(10, kThreshold));
+  for (End* end : {&usual, &small}) Try(end, kLarge, kLarge, us(100), us(90), us(80));
+  CHECK(usual.turns.way() == Way::kWrite);
+  CHECK(small.turns.way() == Way::kWrite);
+}
+
 }  // namespace sdp::preload

@@ -241,11 +241,11 @@ bool SoftQp::MaySendDirect(size_t size) {
 
 void SoftQp::SendDirect(Bytes header, std::span<const Bytes> payload) {
   static constexpr std::array<std::byte, kMaxTrailer> kTrailer{};
-  std::array<std::byte, SendQueue::kDirectPrefix> prefix;
+  std::array<std::byte, SendQueue::kDirectPrefix + kMostHeader> front;
   const auto size = static_cast<uint32_t>(header.size() + TotalSize(payload));
-  const size_t trailer = send_queue_.FrameDirectly(size, prefix);
-  local_->Put(prefix);
-  local_->Put(header);
+  const size_t trailer = send_queue_.FrameDirectly(size, std::span(front).first<SendQueue::kDirectPrefix>());
+  std::copy(header.begin(), header.end(), front.begin() + SendQueue::kDirectPrefix);
+  local_->Put(Bytes(front).first(SendQueue::kDirectPrefix + header.size()));
   for (const Bytes& piece : payload) local_->Put(piece);
   local_->Put(Bytes(kTrailer).first(trailer));
   ForgetRoom();  // the peer may have told of it, and there is less now

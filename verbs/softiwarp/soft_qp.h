@@ -78,6 +78,7 @@ class SoftQp final : public verbs::QueuePair,
     return may_sleep() && local_->HearByBell(bell, cookie);
   }
   [[nodiscard]] bool HearByLink() override { return local_->HearByLink(); }
+  void ProbePeer() override { (void)local_->RingPeer(link_); }
   void GiveBack() override { local_->GiveBack(); }
   [[nodiscard]] bool MaySendDirect(size_t size) override;
   void SendDirect(Bytes header, std::span<const Bytes> payload) override;
@@ -170,9 +171,11 @@ class SoftQp final : public verbs::QueuePair,
 
   TcpLink link_;
   std::optional<LocalLink> local_;  // the bytes' way, in place of link_
-  RingReader::Unread arrived_;      // as LookDirect() has found it
-  uint32_t arrived_fpdu_ = 0;       // bytes of its first FPDU
-  uint32_t arrived_length_ = 0;     // of the message in it
+  // What LookDirect() has found: in the ring, the message there, and its first bytes.
+  RingReader::Unread arrived_;
+  Arrived arrived_message_;
+  std::array<std::byte, kMostHeader> arrived_header_{};
+  bool arrived_known_ = false;      // and it is still the next
   std::optional<PollFor> polling_;  // the caller of this read comes again soon
   uint16_t ird_;
   uint16_t ord_;

@@ -53,6 +53,7 @@ bool SoftQp::may_sleep() {
 
 LinkResult SoftQp::Read(std::span<const MutableBytes> parts, bool came) {
   if (!local_) return link_.Read(parts, LinkWait::kNo);
+  arrived_known_ = false;
   using Look = LocalLink::Look;
   const Look look = polling_ == PollFor::kSleep ? Look::kRing
                     : polling_                  ? Look::kPoll
@@ -64,24 +65,30 @@ LinkResult SoftQp::Read(std::span<const MutableBytes> parts, bool came) {
 std::optional<verbs::Direct::Arrived> SoftQp::LookDirect(MutableBytes header, const Arrived* before) {
   if (read_ended_ || !ready_.empty() || !send_queue_.empty() || !stream_.between_segments())
     return std::nullopt;
+  if (before == nullptr && arrived_known_ && arrived_message_.length >= header.size()) {
+    std::copy_n(arrived_header_.begin(), header.size(), header.begin());
+    return arrived_message_;
+  }
   const RingReader::Unread there = local_->LookAtRing();
   const uint64_t from = before != nullptr ? before->end : 0;
   const uint32_t ahead = before != nullptr ? before->untaken : 0;
-  std::array<std::byte, ReceiveStream::kUsualPrefix> prefix;
-  if (there.size < from + prefix.size()) return std::nullopt;
-  local_->CopyFromRing(there, from, prefix);
-  const auto usual = stream_.FindUsualSend(prefix.data(), there.size - from, ahead);
+  std::array<std::byte, ReceiveStream::kUsualPrefix + kMostHeader> first{};
+  if (there.size < from + ReceiveStream::kUsualPrefix) return std::nullopt;
+  local_->CopyFromRing(there, from, first);
+  const auto usual = stream_.FindUsualSend(first.data(), there.size - from, ahead);
   if (!usual || usual->length < header.size()) return std::nullopt;
-  local_->CopyFromRing(there, from + prefix.size(), header);
+  std::copy_n(first.begin() + ReceiveStream::kUsualPrefix, header.size(), header.begin());
+  const Arrived message = {.length = usual->length,
+                           .solicited = usual->solicited,
+                           .end = from + usual->fpdu,
+                           .untaken = ahead + 1};
   if (before == nullptr) {
     arrived_ = there;
-    arrived_fpdu_ = usual->fpdu;
-    arrived_length_ = usual->length;
+    arrived_message_ = message;
+    std::copy_n(first.begin() + ReceiveStream::kUsualPrefix, kMostHeader, arrived_header_.begin());
+    arrived_known_ = true;
   }
-  return Arrived{.length = usual->length,
-                 .solicited = usual->solicited,
-                 .end = from + usual->fpdu,
-                 .untaken = ahead + 1};
+  return message;
 }
 
 void SoftQp::TakeDirect(size_t header, std::span<const MutableBytes> payload) {
@@ -90,23 +97,24 @@ void SoftQp::TakeDirect(size_t header, std::span<const MutableBytes> payload) {
     local_->CopyFromRing(arrived_, from, piece);
     from += piece.size();
   }
-  local_->TakeFromRing(link_, arrived_, arrived_fpdu_);
+  local_->TakeFromRing(link_, arrived_, arrived_message_.end);
   NoteDirect();
 }
 
 std::array<Bytes, 2> SoftQp::LendDirect(size_t header) {
   NoteDirect();
   const uint64_t from = ReceiveStream::kUsualPrefix + header;
-  return local_->FindInRing(arrived_, from, arrived_length_ - header);
+  return local_->FindInRing(arrived_, from, arrived_message_.length - header);
 }
 
-void SoftQp::ReturnLent() { local_->TakeFromRing(link_, arrived_, arrived_fpdu_); }
+void SoftQp::ReturnLent() { local_->TakeFromRing(link_, arrived_, arrived_message_.end); }
 
 void SoftQp::NoteDirect() {
+  arrived_known_ = false;
   stream_.TakeUsualSend();
   placed_then_ = stream_.placed();
   ++counters_.read_calls;
-  counters_.bytes_in += arrived_fpdu_;
+  counters_.bytes_in += arrived_message_.end;
 }
 
 ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) {

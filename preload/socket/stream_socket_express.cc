@@ -1,0 +1,137 @@
+// The express way of a StreamSocket: usual Data over a link that is memory, while nothing about the
+// connection is unusual.
+//
+// A send, a receive or a look by the usual way asks some forty questions about rare states. When all answers
+// are the usual ones, it opens the express way: the next calls ask none of them again. Whatever could change
+// an answer takes the socket's lock, which closes the way (socket_mutex.h). What the peer does is in the
+// link, where a call on the express way looks. A call that finds anything but usual Data there changes
+// nothing, and goes the usual way. So does one of every kExpressCalls: it publishes statistics, and finds a
+// peer that has gone without a word.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <optional>
+
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+namespace {
+
+constexpr uint32_t kExpressCalls = 128;
+// A larger send may be lent, or waits for room.
+constexpr size_t kLargestExpress = 8 * 1024;
+constexpr int kExpressFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+
+}  // namespace
+
+// With the lock held, at the end of a call; `inside`: how many threads are in calls, the caller included.
+void StreamSocket::OpenExpress(int inside) {
+  if (session_ == nullptr || queue_pair().direct() == nullptr) return;  // most sockets without a local link
+  const bool connected = state_ == State::kSdp && !foreign() && TakesDirect() && session_->plain() &&
+                         seen_move_steps_ == session_->move_steps() && !abort_noted_;
+  const bool open = pending_error_ == 0 && !receive_shut_ && !send_shut_ && !locked_for_fork_ && !ending_;
+  const bool at_rest = corked_.empty() && !lending_.offered() && !session_->has_unsent() &&
+                       zero_copies_told_ == zero_copies_sent_ && !board_.full() && engine().writable();
+  const bool alone = board_.unheard() && calls_inside_ == inside && !kept_for_calls_ && left_until_ == kNever;
+  const bool unasked =
+      !options_.cork() && options_.receive_low_water() <= 1 && !ForcesTransactions() && policy_.copies();
+  // Statistics that a call leaves unpublished are the helper's to publish.
+  const bool looked_at = quiet_.looked_at() && Background::Runs() && !QuietLinks::stopped();
+  if (connected && open && at_rest && alone && unasked && looked_at) mutex_.OpenExpress(kExpressCalls);
+}
+
+// Returns nothing if the call is to go the usual way.
+std::optional<ssize_t> StreamSocket::SendExpress(const iovec& piece, int flags) {
+  if ((flags & ~kExpressFlags) != 0 || piece.iov_len == 0 || piece.iov_len > kLargestExpress)
+    return std::nullopt;
+  ExpressLock lock(mutex_);
+  if (!lock.taken()) return std::nullopt;
+  const Bytes data(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
+  if (!session_->MaySendDirect(data.size()) || !policy_.SendsSmall(engine(), data.size()))
+    return std::nullopt;
+  ++calls_;
+  session_->SendDirect({&data, 1}, data.size());
+  report_.NoteTraffic();
+  if (!session_->HasNothingInLink()) lock.CloseSoon();  // it may be the peer's end
+  if (session_->due_after_direct()) [[unlikely]] {
+    FinishExpress(lock);
+    if (session_->end_unread()) return std::nullopt;  // the usual way finds out what that means
+  }
+  return static_cast<ssize_t>(data.size());
+}
+
+std::optional<ssize_t> StreamSocket::ReceiveExpress(const iovec& piece, int flags) {
+  if ((flags & ~kExpressFlags) != 0) return std::nullopt;
+  ExpressLock lock(mutex_);
+  if (!lock.taken()) return std::nullopt;
+  const uint64_t write_edge = board_.edges(engine()).write;
+  const size_t taken =
+      session_->ReceiveAllDirect(MutableBytes(static_cast<std::byte*>(piece.iov_base), piece.iov_len));
+  if (taken == 0) return std::nullopt;
+  ++calls_;
+  policy_.Received(taken);
+  urgent_mark_.NoteRead();
+  report_.NoteTraffic();
+  if (session_->due_after_direct() || board_.edges(engine()).write != write_edge) [[unlikely]]
+    FinishExpress(lock);
+  return static_cast<ssize_t>(taken);
+}
+
+// Programs remove and add a socket for each message. What is in the link already the set finds with its next
+// wait.
+bool StreamSocket::ObserveExpress(ReadinessObserver* observer, int fd) {
+  ExpressLock lock(mutex_);
+  if (!lock.taken() || observer->HearsDoorbells()) return false;
+  LeaveBellExpress(lock);
+  board_.Observe(observer, fd, POLLIN);
+  observer->OnWatch(fd, LinkOf(fd), POLLIN, *session_);
+  return true;
+}
+
+bool StreamSocket::ForgetExpress(ReadinessObserver* observer, int fd) {
+  ExpressLock lock(mutex_);
+  if (!lock.taken()) return false;
+  board_.Forget(observer, fd);
+  LeaveBellExpress(lock);
+  return true;
+}
+
+// The bell is that of an observer.
+void StreamSocket::LeaveBellExpress(ExpressLock& lock) {
+  if (!LeaveBell()) [[likely]]
+    return;
+  lock.Close();
+  Look();
+}
+
+// More is due than the call's own bytes, or others have to hear of what came.
+void StreamSocket::FinishExpress(ExpressLock& lock) {
+  lock.Close();
+  session_->FinishDirect();
+  AfterProgress(/*publish=*/false);
+  LeaveToBackground();
+}
+
+std::optional<StreamSocket::Readiness> StreamSocket::ReadinessExpress() {
+  const ExpressLock lock(mutex_);
+  if (!lock.taken() || !nonblocking_.value_or(false)) return std::nullopt;
+  const std::optional<bool> comes = session_->OneComesDirect();
+  if (!comes) return std::nullopt;
+  const Board::Edges edges = board_.edges(engine());
+  Readiness readiness{.state = State::kSdp,
+                      .watch = POLLIN,
+                      .looked = LooksBeforeSleep(),
+                      .left_in_link = *comes,
+                      .read_edge = edges.read,
+                      .write_edge = edges.write};
+  readiness.device = readiness.looked;
+  if (readiness.looked) readiness.look = poll_budget_.Next();
+  if (engine().writable()) readiness.events = POLLOUT | POLLWRNORM;
+  if (*comes) {
+    readiness.events |= POLLIN | POLLRDNORM;
+    ++readiness.read_edge;  // as in GetReadiness
+  }
+  return readiness;
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,227 @@
+// Something rare in the middle of usual traffic: small messages to and fro, that nothing disturbs. A library
+// may have stopped to ask for rare states by then.
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+
+#include <csignal>
+
+#include "test/posix/support.h"
+
+namespace posix_test {
+namespace {
+
+// More than enough for any habit to form.
+constexpr int kTurns = 50;
+
+void Settle(Pair& pair) {
+  for (int i = 0; i < kTurns; ++i) {
+    REQUIRE(send(pair.client, "question", 8, MSG_NOSIGNAL) == 8);
+    REQUIRE(ReceiveExactly(pair.server, 8) == "question");
+    REQUIRE(send(pair.server, "answer", 6, MSG_NOSIGNAL) == 6);
+    REQUIRE(ReceiveExactly(pair.client, 6) == "answer");
+  }
+}
+
+Pair SettledPair(bool nonblocking = false) {
+  Pair pair = MakePair();
+  SetNonblocking(pair.client, nonblocking);
+  SetNonblocking(pair.server, nonblocking);
+  Settle(pair);
+  return pair;
+}
+
+std::string Peek(int fd) {
+  char bytes[16];
+  const ssize_t n = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+  return n < 0 ? strerror(errno) : std::string(bytes, static_cast<size_t>(n));
+}
+
+TEST_CASE("usual traffic: the peer ends its direction behind a message") {
+  const bool nonblocking = GENERATE(false, true);
+  Pair pair = SettledPair(nonblocking);
+  REQUIRE(SendAll(pair.server, "last"));
+  REQUIRE(shutdown(pair.server, SHUT_WR) == 0);
+  REQUIRE(WaitFor(pair.client, POLLRDHUP));
+  CHECK(PollOne(pair.client, POLLIN | POLLOUT | POLLRDHUP, 0) == (POLLIN | POLLOUT | POLLRDHUP));
+  CHECK(ReceiveExactly(pair.client, 4) == "last");
+  char c;
+  CHECK(recv(pair.client, &c, 1, 0) == 0);
+  REQUIRE(SendAll(pair.client, "still"));
+  CHECK(ReceiveExactly(pair.server, 5) == "still");
+}
+
+TEST_CASE("usual traffic: a peer that closes is found out by whoever only sends") {
+  Pair pair = SettledPair(/*nonblocking=*/true);
+  pair.server.reset();
+  REQUIRE(WaitFor(pair.client, POLLRDHUP));
+  // The first one is answered with a reset.
+  REQUIRE(send(pair.client, "to nobody", 9, MSG_NOSIGNAL) == 9);
+  REQUIRE(Eventually([&] { return send(pair.client, "x", 1, MSG_NOSIGNAL) < 0; }));
+  CHECK((errno == EPIPE || errno == ECONNRESET));
+}
+
+TEST_CASE("usual traffic: a reader that asks for less, or looks, or counts") {
+  Pair pair = SettledPair();
+  REQUIRE(send(pair.client, "abcdef", 6, 0) == 6);
+  REQUIRE(WaitFor(pair.server, POLLIN));
+  CHECK(Peek(pair.server) == "abcdef");
+  CHECK(ReceiveExactly(pair.server, 2) == "ab");
+  int there = 0;
+  REQUIRE(ioctl(pair.server, FIONREAD, &there) == 0);
+  CHECK(there == 4);
+  CHECK(Peek(pair.server) == "cdef");
+  REQUIRE(send(pair.client, "gh", 2, 0) == 2);
+  CHECK(ReceiveExactly(pair.server, 6) == "cdefgh");
+  CHECK(Peek(pair.server) == strerror(EAGAIN));
+  Settle(pair);
+}
+
+TEST_CASE("usual traffic: what waits for more leaves ahead of what does not") {
+  Pair pair = SettledPair();
+  REQUIRE(send(pair.client, "ab", 2, MSG_MORE) == 2);
+  REQUIRE(send(pair.client, "cd", 2, 0) == 2);
+  CHECK(ReceiveExactly(pair.server, 4) == "abcd");
+  Settle(pair);
+}
+
+TEST_CASE("usual traffic: urgent data, and its mark") {
+  Pair pair = SettledPair(/*nonblocking=*/true);
+  REQUIRE(send(pair.client, "ab!", 3, MSG_OOB) == 3);
+  REQUIRE(send(pair.client, "cd", 2, 0) == 2);
+  REQUIRE(WaitFor(pair.server, POLLPRI));
+  char bytes[8];
+  CHECK(recv(pair.server, bytes, sizeof bytes, 0) == 2);  // stops at the mark
+  CHECK(recv(pair.server, bytes, 1, MSG_OOB) == 1);
+  CHECK(bytes[0] == '!');
+  CHECK(ReceiveExactly(pair.server, 2) == "cd");
+  Settle(pair);
+}
+
+TEST_CASE("usual traffic: a low-water mark comes, and goes") {
+  Pair pair = SettledPair(/*nonblocking=*/true);
+  SetOption(pair.server, SOL_SOCKET, SO_RCVLOWAT, 4);
+  REQUIRE(SendAll(pair.client, "abc"));
+  CHECK(PollOne(pair.server, POLLIN, kQuietMs) == 0);
+  REQUIRE(SendAll(pair.client, "d"));
+  CHECK(WaitFor(pair.server, POLLIN));
+  CHECK(ReceiveExactly(pair.server, 4) == "abcd");
+  SetOption(pair.server, SOL_SOCKET, SO_RCVLOWAT, 1);
+  Settle(pair);
+}
+
+TEST_CASE("usual traffic: a message that is not read whole stays readable, level and edge") {
+  const auto edge = GENERATE(0u, static_cast<uint32_t>(EPOLLET));
+  Pair pair = SettledPair(/*nonblocking=*/true);
+  const Fd set(epoll_create1(0));
+  epoll_event event{.events = EPOLLIN | edge, .data = {.fd = 7}};
+  REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, pair.server, &event) == 0);
+  for (int i = 0; i < kTurns; ++i) {
+    REQUIRE(SendAll(pair.client, "abcd"));
+    REQUIRE(epoll_wait(set, &event, 1, kPatienceMs) == 1);
+    REQUIRE(event.events == EPOLLIN);
+    REQUIRE(ReceiveExactly(pair.server, 1) == "a");
+    REQUIRE(epoll_wait(set, &event, 1, 0) == (edge != 0 ? 0 : 1));
+    REQUIRE(ReceiveExactly(pair.server, 3) == "bcd");
+    REQUIRE(epoll_wait(set, &event, 1, 0) == 0);
+  }
+}
+
+TEST_CASE("usual traffic: each arrival is an edge, though an earlier one is unread") {
+  Pair pair = SettledPair(/*nonblocking=*/true);
+  const Fd set(epoll_create1(0));
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.fd = 7}};
+  REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, pair.server, &event) == 0);
+  for (int i = 0; i < kTurns; ++i) {
+    for (const char* text : {"ab", "cd", "ef"}) {
+      REQUIRE(SendAll(pair.client, text));
+      REQUIRE(epoll_wait(set, &event, 1, kPatienceMs) == 1);
+      REQUIRE(epoll_wait(set, &event, 1, 0) == 0);
+    }
+    REQUIRE(ReceiveExactly(pair.server, 6) == "abcdef");
+  }
+}
+
+TEST_CASE("usual traffic: removed from a set and added again, each time") {
+  Pair pair = SettledPair(/*nonblocking=*/true);
+  const Fd set(epoll_create1(0));
+  for (int i = 0; i < kTurns; ++i) {
+    // Half of them come before the registration.
+    if (i % 2 == 0) REQUIRE(SendAll(pair.client, "ab"));
+    epoll_event event{.events = EPOLLIN, .data = {.fd = i}};
+    REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, pair.server, &event) == 0);
+    if (i % 2 != 0) REQUIRE(SendAll(pair.client, "ab"));
+    event = {};
+    REQUIRE(epoll_wait(set, &event, 1, kPatienceMs) == 1);
+    REQUIRE(event.data.fd == i);
+    REQUIRE(ReceiveExactly(pair.server, 2) == "ab");
+    REQUIRE(epoll_ctl(set, EPOLL_CTL_DEL, pair.server, nullptr) == 0);
+    REQUIRE(epoll_wait(set, &event, 1, 0) == 0);
+  }
+}
+
+TEST_CASE("usual traffic: one thread sleeps for what another's calls do not take") {
+  Pair pair = SettledPair();
+  auto reader = Async([&] { return ReceiveExactly(pair.server, 6); });
+  for (const char* text : {"ab", "cd", "ef"}) {
+    // The server's other direction is in use meanwhile.
+    REQUIRE(send(pair.server, "xy", 2, 0) == 2);
+    REQUIRE(ReceiveExactly(pair.client, 2) == "xy");
+    REQUIRE(send(pair.client, text, 2, 0) == 2);
+  }
+  CHECK(Get(reader) == "abcdef");
+  Settle(pair);
+}
+
+TEST_CASE("usual traffic: many small messages fill the link, and none is lost") {
+  Pair pair = SettledPair(/*nonblocking=*/true);
+  const std::string message = Pattern(100);
+  std::string sent;
+  for (;;) {
+    const ssize_t n = send(pair.client, message.data(), message.size(), 0);
+    if (n < 0) break;
+    sent.append(message, 0, static_cast<size_t>(n));
+  }
+  REQUIRE(errno == EAGAIN);
+  CHECK(PollOne(pair.client, POLLOUT, 0) == 0);
+  std::string received;
+  while (received.size() < sent.size()) {
+    char bytes[7000];
+    REQUIRE(WaitFor(pair.server, POLLIN));
+    const ssize_t n = recv(pair.server, bytes, sizeof bytes, 0);
+    REQUIRE(n > 0);
+    received.append(bytes, static_cast<size_t>(n));
+  }
+  CHECK(Hash(received) == Hash(sent));
+  CHECK(WaitFor(pair.client, POLLOUT));
+  Settle(pair);
+}
+
+TEST_CASE("usual traffic: goes on in a child, and in the parent again") {
+  Pair pair = SettledPair();
+  const pid_t child = Child([&] {
+    for (int i = 0; i < kTurns; ++i) {
+      if (ReceiveExactly(pair.server, 2) != "to" || !SendAll(pair.server, "fro")) return 1;
+    }
+    return 0;
+  });
+  for (int i = 0; i < kTurns; ++i) {
+    REQUIRE(SendAll(pair.client, "to"));
+    REQUIRE(ReceiveExactly(pair.client, 3) == "fro");
+  }
+  CHECK(ExitedWith(Reap(child), 0));
+  Settle(pair);
+}
+
+TEST_CASE("usual traffic: memory that is not there") {
+  Pair pair = SettledPair();
+  auto* const nowhere = reinterpret_cast<char*>(8);
+  REQUIRE_ERRNO(send(pair.client, nowhere, 4, 0), EFAULT);
+  REQUIRE(send(pair.client, "ab", 2, 0) == 2);
+  REQUIRE(WaitFor(pair.server, POLLIN));
+  REQUIRE_ERRNO(recv(pair.server, nowhere, 4, 0), EFAULT);
+  CHECK(ReceiveExactly(pair.server, 2) == "ab");
+  Settle(pair);
+}
+
+}  // namespace
+}  // namespace posix_test

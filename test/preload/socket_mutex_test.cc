@@ -1,0 +1,80 @@
+// When a socket's express way is open.
+#include "preload/socket/socket_mutex.h"
+
+#include <catch2/catch.hpp>
+#include <mutex>
+
+namespace sdp::preload {
+namespace {
+
+bool IsOpen(SocketMutex& mutex) { return ExpressLock(mutex).taken(); }
+
+TEST_CASE("express lock: it is taken as often as the one who opened the way has said") {
+  SocketMutex mutex(nullptr);
+  CHECK_FALSE(IsOpen(mutex));
+  {
+    const std::lock_guard lock(mutex);
+    mutex.OpenExpress(2);
+  }
+  CHECK(IsOpen(mutex));
+  CHECK(IsOpen(mutex));
+  CHECK_FALSE(IsOpen(mutex));
+}
+
+TEST_CASE("express lock: every other owner of the lock closes the way") {
+  SocketMutex mutex(nullptr);
+  {
+    const std::lock_guard lock(mutex);
+    mutex.OpenExpress(100);
+  }
+  REQUIRE(IsOpen(mutex));
+  SECTION("of the whole lock") { const std::lock_guard lock(mutex); }
+  SECTION("of the whole lock, who tried") {
+    REQUIRE(mutex.try_lock());
+    mutex.unlock();
+  }
+  SECTION("of this process's part") { const std::lock_guard lock(mutex.own()); }
+  SECTION("of this process's part, who tried") {
+    REQUIRE(mutex.own().try_lock());
+    mutex.own().unlock();
+  }
+  SECTION("on the express way, who says so") {
+    ExpressLock lock(mutex);
+    lock.Close();
+  }
+  CHECK_FALSE(IsOpen(mutex));
+}
+
+TEST_CASE("express lock: it excludes the other owners") {
+  SocketMutex mutex(nullptr);
+  {
+    const std::lock_guard lock(mutex);
+    mutex.OpenExpress(100);
+  }
+  {
+    const ExpressLock lock(mutex);
+    REQUIRE(lock.taken());
+    CHECK_FALSE(mutex.try_lock());
+  }
+  CHECK(mutex.try_lock());
+  mutex.unlock();
+}
+
+TEST_CASE("express lock: closing soon leaves a few calls") {
+  SocketMutex mutex(nullptr);
+  {
+    const std::lock_guard lock(mutex);
+    mutex.OpenExpress(100);
+  }
+  int calls = 0;
+  for (;; ++calls) {
+    ExpressLock lock(mutex);
+    if (!lock.taken()) break;
+    lock.CloseSoon();
+  }
+  CHECK(calls > 1);
+  CHECK(calls < 10);
+}
+
+}  // namespace
+}  // namespace sdp::preload
