@@ -31,8 +31,7 @@ bool Rep::IsPlain() const {
 }
 
 bool Rep::may_send_direct(size_t size) const {
-  SDP_DCHECK(!plain || IsPlain());
-  return size != 0 && plain && size <= payload_capacity() && credit.payload_messages() != 0;
+  return size != 0 && plain() && size <= payload_capacity() && credit.payload_messages() != 0;
 }
 
 void Rep::SendDirect(uint32_t size, std::span<std::byte, wire::Bsdh::kSize> header) {
@@ -43,8 +42,7 @@ void Rep::SendDirect(uint32_t size, std::span<std::byte, wire::Bsdh::kSize> head
 }
 
 bool Rep::may_receive_direct(const wire::Bsdh& header, uint32_t length) const {
-  SDP_DCHECK(!plain || IsPlain());
-  return IsPlainData(header, length) && plain && sink.takes_directly() &&
+  return IsPlainData(header, length) && plain() && sink.takes_directly() &&
          credit.Judge(header, MessageKind::kPayload) == AbortReason::kNone;
 }
 
@@ -65,8 +63,8 @@ uint32_t Rep::ReceiveDirect(const wire::Bsdh& header) {
 // that makes traffic plain.
 void Rep::EndDirect() {
   NoteRoom();
-  plain = resizing.at_rest();
-  SDP_DCHECK(plain == IsPlain());
+  plain_then = resizing.at_rest();
+  SDP_DCHECK(*plain_then == IsPlain());
   SDP_DCHECK(IsConsistent());
 }
 
@@ -74,7 +72,7 @@ bool Rep::due_after_direct() const { return update_asked || resizing.ask_due() |
 
 // --- the façade's part
 
-bool Engine::plain() const { return rep_->plain && rep_->sink.takes_directly(); }
+bool Engine::plain() const { return rep_->plain() && rep_->sink.takes_directly(); }
 
 bool Engine::may_send_direct(size_t size) const { return rep_->may_send_direct(size); }
 

@@ -215,7 +215,7 @@ void Rep::End() {
   // Staged bytes leave with the next actions. That they wait for those is no lack of room.
   if (!source.has_staged()) NoteRoom();
   credit.set_ack_may_lag(source_offer.cancel_outstanding());
-  plain = IsPlain();
+  plain_then.reset();
   SDP_DCHECK(IsConsistent());
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/container/inlined_vector.h"
+#include "core/base/check.h"
 #include "core/base/result.h"
 #include "core/engine/action.h"
 #include "core/engine/advert_answers.h"
@@ -76,6 +77,11 @@ struct Rep {
   // --- direct.cc
   // Returns true if nothing but usual Data is under way in either direction, and no action is due.
   [[nodiscard]] bool IsPlain() const;
+  [[nodiscard]] bool plain() const {
+    if (!plain_then) plain_then = IsPlain();
+    SDP_DCHECK(*plain_then == IsPlain());
+    return *plain_then;
+  }
   // End() for the direct way.
   void EndDirect();
   [[nodiscard]] bool may_send_direct(size_t size) const;
@@ -190,7 +196,7 @@ struct Rep {
   Suspension suspension;
 
   uint32_t receives_to_post = 0;
-  bool plain = false;  // IsPlain(), as of the last End(); not frozen
+  mutable std::optional<bool> plain_then;  // IsPlain(), if anyone has asked since the last End(); not frozen
   absl::InlinedVector<uint64_t, 2> releases;
   uint64_t last_work = 0;
   uint64_t read_edge = 0;

@@ -390,12 +390,11 @@ void StreamSocket::AfterProgress(bool publish) {
   if (publish) report_.Publish(*session_, names());
 }
 
-// Over a link that is memory a message costs less than its statistics.
+// A message may cost less than its statistics.
 void StreamSocket::PublishTraffic() {
   if (foreign()) return;
   const bool helper_looks = quiet_.looked_at() && Background::Runs() && !QuietLinks::stopped();
-  if (queue_pair().direct() == nullptr || !helper_looks || session_->link_ended())
-    return report_.Publish(*session_, names());
+  if (!helper_looks || session_->link_ended()) return report_.Publish(*session_, names());
   report_.PublishTraffic(*session_, names(), CoarseNow());
 }
 

@@ -300,6 +300,10 @@ class StreamSocket final : public Socket {
   bool ObserveExpress(ReadinessObserver* observer, int fd);
   bool ForgetExpress(ReadinessObserver* observer, int fd);
   void LeaveBellExpress(ExpressLock& lock);
+  bool ComesSoon(int flags);
+  [[nodiscard]] bool Blocks(int flags) const {
+    return (flags & MSG_DONTWAIT) == 0 && !nonblocking_.value_or(false);
+  }
   void FinishExpress(ExpressLock& lock);
 
   // What came before the connection was anybody's to wait for, who is about to wait by poll or epoll.

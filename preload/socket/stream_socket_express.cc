@@ -12,6 +12,7 @@
 
 #include <optional>
 
+#include "preload/fail.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -21,6 +22,8 @@ constexpr uint32_t kExpressCalls = 128;
 // A larger send may be lent, or waits for room.
 constexpr size_t kLargestExpress = 8 * 1024;
 constexpr int kExpressFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+// Some microseconds: the answer of a peer that is awake.
+constexpr int kLooksForSoon = 500;
 
 }  // namespace
 
@@ -60,10 +63,27 @@ std::optional<ssize_t> StreamSocket::SendExpress(const iovec& piece, int flags) 
   return static_cast<ssize_t>(data.size());
 }
 
+// Looks for a moment at a link that has nothing, in a call that would wait.
+bool StreamSocket::ComesSoon(int flags) {
+  if (!Blocks(flags) || !LooksBeforeSleep() || poll_budget_.Next() == Duration::zero()) return false;
+  for (int looks = 0; looks < kLooksForSoon; ++looks) {
+    if (session_->HasNothingInLink()) continue;
+    ++session_->waits().polled;
+    poll_budget_.NoteFound();
+    return true;
+  }
+  return false;
+}
+
 std::optional<ssize_t> StreamSocket::ReceiveExpress(const iovec& piece, int flags) {
   if ((flags & ~kExpressFlags) != 0) return std::nullopt;
   ExpressLock lock(mutex_);
   if (!lock.taken()) return std::nullopt;
+  if (session_->HasNothingInLink() && !ComesSoon(flags)) {
+    if (Blocks(flags)) return std::nullopt;
+    lock.CloseSoon();  // the link may have ended
+    return Fail(EAGAIN);
+  }
   const uint64_t write_edge = board_.edges(engine()).write;
   const size_t taken =
       session_->ReceiveAllDirect(MutableBytes(static_cast<std::byte*>(piece.iov_base), piece.iov_len));
