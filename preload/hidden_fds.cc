@@ -31,13 +31,16 @@ constinit std::atomic<int> end_of_numbers{0};
 bool IsHidden(uint64_t word) { return word != 0 && (word & kTagBits) != kMovedTag; }
 
 // High limits do not call for high numbers: the kernel's descriptor table grows with the highest number in
-// use.
+// use. The kernel gives the lowest free number from a given one on. So one that is given because the high
+// numbers are in use is not far below them: the lower half is the program's.
 int DuplicateHigh(int fd) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
   const int numbers = static_cast<int>(std::min(limit.rlim_cur, HiddenFds::kHighestLimit));
-  const int high = real.fcntl(fd, F_DUPFD_CLOEXEC, numbers / 4 * 3);
-  return high >= 0 ? high : real.fcntl(fd, F_DUPFD_CLOEXEC, numbers / 2);
+  int high = -1;
+  for (int sixteenths = 12; sixteenths >= 8 && high < 0; --sixteenths)
+    high = real.fcntl(fd, F_DUPFD_CLOEXEC, numbers * sixteenths / 16);
+  return high;
 }
 
 bool Enter(int fd, uint64_t word) {

@@ -234,8 +234,6 @@ class Pollable {
   // From here on event_fd() tells what comes. Returns false if the bell was rung, or something has come that
   // nothing tells of: the caller calls ReadLink(), and event_fd() tells of all that comes later.
   [[nodiscard]] virtual bool HearByLink() { return true; }
-  // Has the peer's kernel acknowledge something, if the link is memory: TCP's timers watch over that.
-  virtual void ProbePeer() {}
   // Gives memory back that traffic has used and idling does not need. For connections that are quiet.
   virtual void GiveBack() {}
   // Returns true if something is there that event_fd() does not report, or need not be asked for: something

@@ -220,7 +220,6 @@ KeptOptions::Answer KeptOptions::Get(int level, int name, void* value, socklen_t
 
 void KeptOptions::Note(int level, int name, const void* value) {
   if (level == IPPROTO_TCP && name == TCP_INQ) tells_queue_ = ReadInt(value) != 0;
-  if (level == IPPROTO_TCP && name == TCP_USER_TIMEOUT) times_peer_ = ReadInt(value) != 0;
   if (level != SOL_SOCKET) return;
   if (name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW) receive_timeout_ = ToDuration(value);
   if (name == SO_SNDTIMEO_OLD || name == SO_SNDTIMEO_NEW) send_timeout_ = ToDuration(value);

@@ -64,7 +64,6 @@ class KeptOptions {
                         &timestamp_option_, &send_buffer_})
       VisitInt(ar, *option);
     ar.Flag(tells_queue_);
-    ar.Flag(times_peer_);
     ar.Require(receive_low_water_ > 0 && send_buffer_ >= 0);
     VisitList(ar, judged_, kMostJudged, [&](Judged& judged) {
       VisitInt(ar, judged.level);
@@ -89,8 +88,6 @@ class KeptOptions {
   // Control messages for each recvmsg: the bytes that wait (TCP_INQ), and the time (SO_TIMESTAMP or
   // SO_TIMESTAMPNS, as the option that was set; 0: none).
   [[nodiscard]] bool tells_queue() const { return tells_queue_; }
-  // TCP_USER_TIMEOUT is set: what the peer's kernel does not acknowledge ends the connection.
-  [[nodiscard]] bool times_peer() const { return times_peer_; }
   [[nodiscard]] int timestamp_option() const { return timestamp_option_; }
   [[nodiscard]] bool gives_control() const { return tells_queue_ || timestamp_option_ != 0; }
   // Level SOL_SDP. The kernel knows nothing of it.
@@ -140,7 +137,6 @@ class KeptOptions {
   int oob_inline_ = 0;
   int zero_copy_ = 0;
   bool tells_queue_ = false;
-  bool times_peer_ = false;
   int timestamp_option_ = 0;
   int send_buffer_ = 0;
   std::vector<Judged> judged_;

@@ -321,11 +321,10 @@ void StreamSocket::GlanceAtLink() {
 }
 
 // Data stays in the link for the program's next call, if nothing else may come of it: there is room to send,
-// a byte is enough for the reader, and nothing else is behind it. The peer can take it back, as the link is
-// its memory, too. That call must not block then.
+// a byte is enough for the reader, and nothing else is behind it. The link is the peer's memory, too. Should
+// it take the bytes back, that call finds an error (RingReader::Look), and does not block.
 std::optional<uint64_t> StreamSocket::LeftInLink() const {
-  const bool may_stay = TakesDirect() && nonblocking_.value_or(false) && engine().writable() &&
-                        LowWater() == 1 && !receive_shut_;
+  const bool may_stay = TakesDirect() && engine().writable() && LowWater() == 1 && !receive_shut_;
   return may_stay ? session_->DirectBytes() : std::nullopt;
 }
 

@@ -134,7 +134,7 @@ void StreamSocket::FinishExpress(ExpressLock& lock) {
 
 std::optional<StreamSocket::Readiness> StreamSocket::ReadinessExpress() {
   const ExpressLock lock(mutex_);
-  if (!lock.taken() || !nonblocking_.value_or(false)) return std::nullopt;
+  if (!lock.taken()) return std::nullopt;
   const std::optional<bool> comes = session_->OneComesDirect();
   if (!comes) return std::nullopt;
   const Board::Edges edges = board_.edges(engine());

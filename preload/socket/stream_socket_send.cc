@@ -169,10 +169,7 @@ std::optional<ssize_t> StreamSocket::EndOfLink(Call& call, const Sending& send) 
 // takes no more.
 StreamSocket::Step StreamSocket::AwaitRoom(Call& call, Sending* send) {
   const bool copies_all = send->flags.buffering == engine::Buffering::kFull;
-  if (!std::exchange(send->looked, true)) {
-    if (LookAtLink() && (Writable() || CannotSend())) return Step::kAgain;
-    if (options_.times_peer() && OnLocalLink()) session_->queue_pair().pollable()->ProbePeer();
-  }
+  if (!std::exchange(send->looked, true) && LookAtLink() && (Writable() || CannotSend())) return Step::kAgain;
   if (!call.blocks()) {
     // Room was promised where there is no credit: it is taken by copying, or the caller would be told EAGAIN
     // after POLLOUT.

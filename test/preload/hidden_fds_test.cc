@@ -9,6 +9,8 @@
 #include <catch2/catch.hpp>
 #include <climits>
 
+#include "test/support/in_child.h"
+
 namespace sdp::preload {
 namespace {
 
@@ -35,6 +37,21 @@ TEST_CASE("A hidden descriptor has a high number and is closed on exec") {
   HiddenFds::Close(hidden);
   CHECK_FALSE(IsOpen(hidden));
   CHECK_FALSE(HiddenFds::Contains(hidden));
+}
+
+TEST_CASE("Where high numbers are few, hidden descriptors leave the low ones to the program") {
+  const int lowest = test::InChild([] {
+    const rlimit limit{.rlim_cur = 20, .rlim_max = 20};
+    if (close_range(3, ~0U, 0) != 0 || setrlimit(RLIMIT_NOFILE, &limit) != 0) return 100;
+    int lowest = 100;
+    for (int i = 0; i < 8; ++i) {
+      const int hidden = HiddenFds::Hide(OpenNull());
+      if (hidden < 0) return 101;
+      lowest = std::min(lowest, hidden);
+    }
+    return lowest;
+  });
+  CHECK(lowest == 12);
 }
 
 TEST_CASE("Hiding what is no descriptor fails") {

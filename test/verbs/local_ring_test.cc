@@ -271,6 +271,33 @@ TEST_CASE("ring: what the peer stores between the steps of a write or a read mov
   CHECK_FALSE(writer.Reserve(1));
 }
 
+TEST_CASE("ring: a peer cannot take back what a look has found, nor have it read twice") {
+  const auto memory = std::make_unique<Memory>();
+  RingWriter writer = memory->Writer();
+  RingReader reader = memory->Reader();
+  Write(writer, "abcdef");
+  REQUIRE(reader.Look()->size == 6);
+  SECTION("taken back") {
+    memory->control.head.store(3);
+    CHECK_FALSE(reader.Look());
+    memory->control.head.store(0);
+    CHECK_FALSE(reader.Look());
+    memory->control.head.store(7);
+    CHECK(reader.Look()->size == 7);
+  }
+  SECTION("said to be read") {
+    memory->control.tail.store(6);
+    CHECK(reader.Look()->size == 6);
+    CHECK(Read(reader) == "abcdef");
+  }
+  SECTION("said to be unread again") {
+    CHECK(Read(reader) == "abcdef");
+    memory->control.tail.store(0);
+    CHECK(reader.Look()->size == 0);
+    CHECK(Read(reader).empty());
+  }
+}
+
 TEST_CASE("ring: two threads, each asleep whenever it has armed and found nothing") {
   const auto memory = std::make_unique<Memory>();
   constexpr uint64_t kTotal = 20'000'000;

@@ -88,8 +88,6 @@ class LocalLink {
   void LeaveBell();
   // The connection is being reset: the peer is told when it writes next.
   void Leave() { reader_.Leave(); }
-  // Sends a doorbell. Returns false if the connection is gone.
-  bool RingPeer(const TcpLink& tcp);
   // Gives memory back that a burst of sends has used, if the ring is empty.
   void GiveBack();
   // No other program of this end will want the memory.
@@ -119,6 +117,8 @@ class LocalLink {
   bool Reaches(const TcpLink& tcp, uint64_t before, size_t bytes);
   // Wakes the peer, which has asked for it in that way. Returns false if the connection is gone.
   bool WakePeer(const TcpLink& tcp, ReaderState asked);
+  // Returns false if the connection is gone.
+  bool RingPeer(const TcpLink& tcp);
 
   std::shared_ptr<LocalMemory> memory_;
   std::shared_ptr<RingPeek> peek_;  // made when first needed

@@ -78,7 +78,6 @@ class SoftQp final : public verbs::QueuePair,
     return may_sleep() && local_->HearByBell(bell, cookie);
   }
   [[nodiscard]] bool HearByLink() override { return local_->HearByLink(); }
-  void ProbePeer() override { (void)local_->RingPeer(link_); }
   void GiveBack() override { local_->GiveBack(); }
   [[nodiscard]] bool MaySendDirect(size_t size) override;
   void SendDirect(Bytes header, std::span<const Bytes> payload) override;

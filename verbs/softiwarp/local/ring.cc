@@ -169,11 +169,12 @@ MutableBytes RingWriter::Shrink() {
 
 std::optional<RingReader::Unread> RingReader::Look() const {
   const uint64_t head = ring_.control->head.load(kOrdered);
-  const uint64_t tail = ring_.control->tail.load(kRelaxed);
-  if (head == tail) return Unread{};
+  if (head < seen_) return std::nullopt;
+  seen_ = head;
+  if (head == tail_) return Unread{};
   const uint64_t window = ring_.control->window.load(kRelaxed);
-  if (!IsPowerOfTwo(window) || window > ring_.data.size() || head - tail > window) return std::nullopt;
-  return Unread{.at = tail, .size = head - tail, .window = window, .base = ring_.Window(window)};
+  if (!IsPowerOfTwo(window) || window > ring_.data.size() || head - tail_ > window) return std::nullopt;
+  return Unread{.at = tail_, .size = head - tail_, .window = window, .base = ring_.Window(window)};
 }
 
 size_t RingReader::Copy(const Unread& unread, uint64_t from, MutableBytes to) const {
@@ -185,7 +186,8 @@ size_t RingReader::Copy(const Unread& unread, uint64_t from, MutableBytes to) co
 }
 
 void RingReader::Take(const Unread& unread, uint64_t bytes) {
-  ring_.control->tail.store(unread.at + bytes, kOrdered);
+  tail_ = unread.at + bytes;
+  ring_.control->tail.store(tail_, kOrdered);
 }
 
 std::optional<size_t> RingReader::Read(std::span<const MutableBytes> parts) {

@@ -137,7 +137,8 @@ class RingWriter {
 
 class RingReader {
  public:
-  explicit RingReader(const RingMemory& memory) : ring_(memory) {}
+  explicit RingReader(const RingMemory& memory)
+      : ring_(memory), tail_(memory.control->tail.load(std::memory_order_acquire)), seen_(tail_) {}
 
   // Copies what is there into `parts`, in order, and frees its room. Returns the number of bytes, 0 if the
   // ring is empty. Returns nothing if the peer has written indices that cannot be.
@@ -149,7 +150,8 @@ class RingReader {
     uint64_t window = kSmallestWindow;
     const std::byte* base = nullptr;  // the window's
   };
-  // Read() in two steps. Returns nothing if the peer has written indices that cannot be.
+  // Read() in two steps. Returns nothing if the peer has written indices that cannot be: for example, if it
+  // takes back what an earlier look has found.
   [[nodiscard]] std::optional<Unread> Look() const;
   // Returns where `size` of these bytes lie, from the `from`-th on: to the window's end, and from its
   // beginning on. The peer may change them at any time.
@@ -184,6 +186,9 @@ class RingReader {
   }
 
   RingMemory ring_;
+  // Private, whatever the peer writes. No other process reads as long as this object does.
+  uint64_t tail_;
+  mutable uint64_t seen_;  // the head, as of the last look
 };
 
 }  // namespace sdp::iwarp
