@@ -117,8 +117,9 @@ inline bool MessageRecorder::NoteData(NoteDirection direction, Bytes first_piece
   if (length > wire::Bsdh::kSize)
     ++(direction == NoteDirection::kIn ? transfers_.in : transfers_.out)[kBcopy];
   ++count_;
-  StoreDataNote(&recent_[count_ % kRecentMessages], count_, connection_, Clock(CLOCK_REALTIME_COARSE),
-                direction, Flags(solicited, false), length, first_piece.data());
+  noted_at_ns_ = Clock(CLOCK_REALTIME_COARSE);
+  StoreDataNote(&recent_[count_ % kRecentMessages], count_, connection_, noted_at_ns_, direction,
+                Flags(solicited, false), length, first_piece.data());
   return true;
 }
 

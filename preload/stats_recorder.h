@@ -49,6 +49,8 @@ class MessageRecorder {
   void NoteRdma(NoteKind kind, uint32_t length, const RdmaNote& work);
   void NoteReadDone();
 
+  // Returns when a Data message was noted last, by CLOCK_REALTIME_COARSE; 0: none was.
+  [[nodiscard]] uint64_t noted_at_ns() const { return noted_at_ns_; }
   [[nodiscard]] const TransferCounts& transfers() const { return transfers_; }
   // Another process that shares the connection has counted further.
   void SetTransfers(const TransferCounts& transfers) { transfers_ = transfers; }
@@ -76,6 +78,7 @@ class MessageRecorder {
   StatsSegment* segment_ = nullptr;
   uint32_t connection_ = 0;
   uint32_t count_ = 0;
+  uint64_t noted_at_ns_ = 0;
   bool over_ = false;
   TransferCounts transfers_;
   std::unique_ptr<std::vector<MessageNote>> early_;  // notes from before there is a slot

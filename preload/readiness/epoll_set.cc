@@ -210,7 +210,7 @@ void EpollSet::SetNested() {
     sockets_.StayCold(&links);
     if (sockets_.HasCandidates()) kick_.Give();
   }
-  for (auto& [key, socket] : links) static_cast<StreamSocket*>(socket.get())->Progress();
+  for (const Registrations::Job& job : links) static_cast<StreamSocket*>(job.socket.get())->Progress();
 }
 
 void EpollSet::CoolDown() {
@@ -219,7 +219,7 @@ void EpollSet::CoolDown() {
     std::lock_guard lock(mutex_);
     sockets_.TakeWarm(&links);
   }
-  for (auto& [key, socket] : links) static_cast<StreamSocket*>(socket.get())->Progress();
+  for (const Registrations::Job& job : links) static_cast<StreamSocket*>(job.socket.get())->Progress();
 }
 
 bool EpollSet::AnyHolds() {
@@ -228,11 +228,11 @@ bool EpollSet::AnyHolds() {
     std::lock_guard lock(mutex_);
     sockets_.TakeCandidates(&work, /*keep=*/true);
   }
-  for (auto& [key, socket] : work) {
-    const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(socket.get())->GetReadiness();
+  for (const Registrations::Job& job : work) {
+    const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(job.socket.get())->GetReadiness();
     std::lock_guard lock(mutex_);
-    sockets_.NoteShared(key, readiness.shared);
-    const Entry* const entry = sockets_.Find(key);
+    sockets_.NoteShared(job.key, readiness.shared);
+    const Entry* const entry = sockets_.Find(job.key);
     if (entry != nullptr && entry->asked.Holding(readiness) != 0) return true;
   }
   return false;

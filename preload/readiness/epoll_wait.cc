@@ -70,7 +70,7 @@ class EpollSet::WaitCall {
   void Report(bool looks = false);
   // Asks the sockets of a few candidates, and reports those that have something. An event of `earlier` for
   // the same registration is extended instead.
-  using Candidates = std::span<std::pair<int, SocketRef>>;
+  using Candidates = std::span<const Registrations::Job>;
   void ReportCandidates(Candidates candidates, size_t earlier);
   // For a candidate that is not reported.
   void HandleNothing(int key, StreamSocket* socket, const StreamSocket::Readiness& readiness);
@@ -147,9 +147,9 @@ int EpollSet::WaitCall::Run() {
 
 void EpollSet::WaitCall::Settle(const Registrations::Work& links) {
   const verbs::BellName* const bell = links.empty() ? nullptr : set_.OpenBell();
-  for (const auto& [key, socket] : links) {
-    static_cast<StreamSocket*>(socket.get())
-        ->EndLook(StreamSocket::LookResult::kInVain, bell, static_cast<uint64_t>(key));
+  for (const Registrations::Job& job : links) {
+    static_cast<StreamSocket*>(job.socket.get())
+        ->EndLook(StreamSocket::LookResult::kInVain, bell, static_cast<uint64_t>(job.key));
   }
 }
 
@@ -333,20 +333,19 @@ void EpollSet::WaitCall::Report(bool looks) {
 void EpollSet::WaitCall::ReportCandidates(Candidates candidates, size_t earlier) {
   absl::InlinedVector<StreamSocket::Readiness, kAskedAtOnce> answers;
   std::array<bool, kAskedAtOnce> left;  // with nothing reported
-  const auto socket = [&](size_t i) { return static_cast<StreamSocket*>(candidates[i].second.get()); };
-  for (const auto& [key, ref] : candidates)
-    answers.push_back(static_cast<StreamSocket*>(ref.get())->GetReadiness());
+  const auto socket = [&](size_t i) { return static_cast<StreamSocket*>(candidates[i].socket.get()); };
+  for (size_t i = 0; i < candidates.size(); ++i) answers.push_back(socket(i)->GetReadiness());
   {
     std::lock_guard lock(set_.mutex_);
     for (size_t i = 0; i < candidates.size(); ++i) {
-      const int key = candidates[i].first;
+      const int key = candidates[i].key;
       set_.sockets_.NoteShared(key, answers[i].shared);
-      left[i] = !set_.sockets_.ReportOne(key, answers[i], &events_[count_]);
+      left[i] = !set_.sockets_.ReportOne(candidates[i], answers[i], &events_[count_]);
       if (!left[i]) Place(key, earlier);
     }
   }
   for (size_t i = 0; i < candidates.size(); ++i) {
-    if (left[i]) HandleNothing(candidates[i].first, socket(i), answers[i]);
+    if (left[i]) HandleNothing(candidates[i].key, socket(i), answers[i]);
   }
 }
 

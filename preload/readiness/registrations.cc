@@ -27,6 +27,10 @@ SocketRef Another(const SocketRef& socket) {
   return SocketRef(socket.get());
 }
 
+Registrations::Job JobOf(int key, const Registrations::Entry& entry) {
+  return {.key = key, .socket = Another(entry.socket), .version = entry.version};
+}
+
 }  // namespace
 
 uint32_t Registrations::Asked::Holding(const StreamSocket::Readiness& readiness) const {
@@ -84,6 +88,7 @@ bool Registrations::Add(int key, Socket* socket, const Asked& asked) {
   socket->Ref();
   entry.socket = SocketRef(socket);
   entry.asked = asked;
+  ++entry.version;
   MakeCandidate(key, entry);
   return true;
 }
@@ -97,6 +102,7 @@ int Registrations::AddOrphan(SocketRef socket, const Asked& asked, int link) {
   entry.asked = asked;
   entry.socket = std::move(socket);
   entry.link = link;
+  ++entry.version;
   MakeCandidate(key, entry);
   return key;
 }
@@ -104,6 +110,7 @@ int Registrations::AddOrphan(SocketRef socket, const Asked& asked, int link) {
 // The next wait looks at the events now asked for, edge or not, as the kernel does.
 void Registrations::Change(int key, Entry& entry, const epoll_event& event) {
   entry.asked = {.events = event.events, .data = event.data};
+  ++entry.version;
   MakeCandidate(key, entry);
 }
 
@@ -265,13 +272,13 @@ void Registrations::LookAtWarm(Time now, Work* cold) {
 
 void Registrations::Cool(const WarmLink& link, Work* out) {
   if (link.entry->peek == link.peek) link.entry->warm = false;
-  if (IsWatched(link)) out->emplace_back(link.key, Another(link.entry->socket));
+  if (IsWatched(link)) out->push_back(JobOf(link.key, *link.entry));
 }
 
 void Registrations::StayCold(Work* out) {
   stays_cold_ = true;
   ForEach([&](int key, Entry& entry) {
-    if (entry.socket && entry.peek != nullptr) out->emplace_back(key, Another(entry.socket));
+    if (entry.socket && entry.peek != nullptr) out->push_back(JobOf(key, entry));
   });
 }
 
@@ -294,7 +301,7 @@ void Registrations::TakeCandidates(Work* out, bool keep) {
   for (const int key : candidates_) {
     Entry& entry = At(key);
     if (!keep) entry.candidate = false;
-    if (entry.socket) out->emplace_back(key, Another(entry.socket));
+    if (entry.socket) out->push_back(JobOf(key, entry));
   }
   if (!keep) candidates_.clear();
 }
@@ -302,22 +309,28 @@ void Registrations::TakeCandidates(Work* out, bool keep) {
 void Registrations::PutBack(const Work& work, size_t first) {
   absl::InlinedVector<int, 64> keys;
   for (size_t i = first; i < work.size(); ++i) {
-    Entry* const entry = Find(work[i].first);
+    Entry* const entry = Find(work[i].key);
     if (entry == nullptr || entry->candidate) continue;
     entry->candidate = true;
-    keys.push_back(work[i].first);
+    keys.push_back(work[i].key);
   }
   candidates_.insert(candidates_.begin(), keys.begin(), keys.end());
 }
 
-bool Registrations::ReportOne(int key, const StreamSocket::Readiness& readiness, epoll_event* out) {
+bool Registrations::ReportOne(const Job& job, const StreamSocket::Readiness& readiness, epoll_event* out) {
+  const int key = job.key;
   Entry* const entry = Find(key);
   if (entry == nullptr) return false;
+  if (entry->version != job.version) {
+    MakeCandidate(key, *entry);
+    return false;
+  }
   Asked& asked = entry->asked;
   const uint32_t ready = asked.Holding(readiness);
   asked.seen_read_edge = readiness.read_edge;
   asked.seen_write_edge = readiness.write_edge;
   if (ready == 0) return false;
+  ++entry->version;
   Warm(key, *entry);
   *out = {.events = ready, .data = asked.data};
   if ((asked.events & EPOLLONESHOT) != 0) {

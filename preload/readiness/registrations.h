@@ -42,6 +42,7 @@ class Registrations {
     SocketRef socket;  // empty: not registered by the application
     Asked asked;
     bool candidate = false;  // in candidates_
+    uint32_t version = 0;    // grows when the application changes the registration, and with each report
     bool shared = false;     // whether several processes held the connection at the last look
     // The poll events watched in the inner epoll; 0: none. After the application's EPOLL_CTL_DEL they stay
     // until the link has something to say. So a program that removes and adds a socket for each message makes
@@ -66,7 +67,12 @@ class Registrations {
   static constexpr int kFirstOrphan = -2;
   // What a wait works with. Usual sizes fit on the stack, because a signal handler may wait while its thread
   // is inside malloc.
-  using Work = absl::InlinedVector<std::pair<int, SocketRef>, 64>;
+  struct Job {
+    int key;
+    SocketRef socket;
+    uint32_t version;  // of the registration
+  };
+  using Work = absl::InlinedVector<Job, 64>;
   using Sockets = std::vector<std::pair<int, SocketRef>>;
 
   // `inner` is the set's inner epoll.
@@ -128,8 +134,10 @@ class Registrations {
   void TakeCandidates(Work* out, bool keep);
   // Puts back the entries of `work` from `first` on, ahead of all other candidates.
   void PutBack(const Work& work, size_t first);
-  // Reports what the entry has; a level-triggered entry stays a candidate. Returns false if there is nothing.
-  bool ReportOne(int key, const StreamSocket::Readiness& readiness, epoll_event* out);
+  // Reports what the entry has; a level-triggered entry stays a candidate. Returns false if there is nothing,
+  // or `job` is out of date: another thread has reported the entry, or changed it. Then it stays a candidate,
+  // as the answer may be older than that.
+  bool ReportOne(const Job& job, const StreamSocket::Readiness& readiness, epoll_event* out);
 
   // --- connections that several processes hold
   // No descriptor tells of bytes that another process took from a link and left unread. So such connections

@@ -74,8 +74,7 @@ class Session {
   size_t ReceiveAllDirect(MutableBytes room);
   // Returns true if the link is memory, and nothing is under way but usual Data past the queues.
   [[nodiscard]] bool plain() const { return !lent_ && DirectLink() != nullptr && engine_->plain(); }
-  // Returns true if SendDirect(), of one piece with `size` bytes, may follow. Needs plain() at some time
-  // before, and no other call since.
+  // Returns true if SendDirect() may follow, with `size` bytes. Needs a link that is memory.
   [[nodiscard]] bool MaySendDirect(size_t size) {
     return engine_->may_send_direct(size) && queue_pair_->direct()->MaySendDirect(engine::kDataHeader + size);
   }
@@ -92,7 +91,10 @@ class Session {
   // Returns true if the link has one message that ReceiveAllDirect() would take, false if it has nothing.
   // Nothing: only a look by the usual way tells.
   [[nodiscard]] std::optional<bool> OneComesDirect() const;
-  [[nodiscard]] bool HasNothingInLink() const { return queue_pair_->direct()->InLink() == 0; }
+  [[nodiscard]] bool HasNothingInLink() const {
+    const verbs::Direct* const link = queue_pair_->direct();
+    return link == nullptr || link->InLink() == 0;
+  }
   // Returns true if the link has a message that ReceiveDirect() would take.
   [[nodiscard]] bool ComesDirect() const;
   // Returns how many bytes ReceiveDirect() would find in the link behind what is readable. Nothing: something
@@ -129,7 +131,7 @@ class Session {
   // `time`.
   [[nodiscard]] bool ReadLately() const;
   [[nodiscard]] bool ReadSince(Time time) {
-    if (std::exchange(read_untimed_, false)) read_at_ = CoarseNow();
+    if (std::exchange(read_untimed_, false)) read_at_ = std::max(read_at_, NotedAt());
     return read_at_ >= time;
   }
 
@@ -276,6 +278,8 @@ class Session {
   template <typename Post>
   bool PostWithRoom(Post post);
   [[nodiscard]] verbs::Direct* DirectLink() const;
+  // Returns when the recorder has noted a message last, by CoarseNow().
+  [[nodiscard]] Time NotedAt() const;
   // The message stays in the link while it is unread, until something else is read from there (KeepLent).
   void LendDirect(verbs::Direct* link, Bytes header, const verbs::Direct::Arrived& arrived);
   // What is unread of that message leaves the link.

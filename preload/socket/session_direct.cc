@@ -1,10 +1,14 @@
 // A session over a link that is memory: usual Data passes between the link and the program's memory in one
 // copy, past the queues of the engine and the queue pair.
+#include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 
 #include "preload/socket/clock.h"
 #include "preload/socket/session.h"
+#include "preload/stats_segment.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 
@@ -104,20 +108,27 @@ size_t Session::ReceiveAllDirect(MutableBytes room) {
     const MutableBytes place = room.subspan(taken, payload);
     TakeDirect(link, header, *arrived, {&place, 1});
     taken += payload;
-  } while (!due_after_direct() && link->InLink() != 0);
+  } while (!engine_->due_after_direct() && link->InLink() != 0);
   if (taken > 0) read_untimed_ = true;
   return taken;
 }
 
 std::optional<bool> Session::OneComesDirect() const {
-  const verbs::Direct* const link = queue_pair_->direct();
+  verbs::Direct* const link = queue_pair_->direct();
   const uint64_t in_link = link->InLink();
   if (in_link == 0) return false;
   DataHeader header;
-  const auto arrived = queue_pair_->direct()->LookDirect(header);
+  const auto arrived = link->LookDirect(header);
   const bool alone =
       arrived && arrived->end == in_link && engine_->may_receive_direct(header, arrived->length);
   return alone ? std::optional(true) : std::nullopt;
+}
+
+Time Session::NotedAt() const {
+  const uint64_t noted = recorder_.noted_at_ns();
+  const uint64_t now = stats::Clock(CLOCK_REALTIME_COARSE);
+  const uint64_t ago = noted != 0 && noted < now ? now - noted : 0;
+  return CoarseNow() - std::chrono::nanoseconds(std::min<uint64_t>(ago, std::numeric_limits<int64_t>::max()));
 }
 
 void Session::TakeDirect(verbs::Direct* link, Bytes header, const verbs::Direct::Arrived& arrived,

@@ -15,7 +15,7 @@ class StreamSocket;
 class SocketMutex {
  public:
   // Excludes only threads of this process. An owner may change anything about the socket, and so closes its
-  // express way (express.h). ExpressLock does not.
+  // express way (stream_socket_express.cc). ExpressLock does not.
   class Own {
    public:
     void lock() {
@@ -90,9 +90,8 @@ class ExpressLock {
   ExpressLock& operator=(const ExpressLock&) = delete;
   // False: the way is closed, and the caller has no lock.
   [[nodiscard]] bool taken() const { return taken_; }
-  // The next call looks at everything again: at once, or soon.
+  // The next call looks at everything again.
   void Close() { own_.set_express_calls(0); }
-  void CloseSoon() { own_.set_express_calls(own_.express_calls() / 2); }
 
  private:
   SocketMutex::Own& own_;

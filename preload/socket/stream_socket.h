@@ -295,7 +295,7 @@ class StreamSocket final : public Socket {
   // stream_socket_express.cc
   void OpenExpress(int inside);
   std::optional<ssize_t> SendExpress(const iovec& piece, int flags);
-  std::optional<ssize_t> ReceiveExpress(const iovec& piece, int flags);
+  std::optional<ssize_t> ReceiveExpress(const iovec& piece, int flags, size_t* taken);
   std::optional<Readiness> ReadinessExpress();
   bool ObserveExpress(ReadinessObserver* observer, int fd);
   bool ForgetExpress(ReadinessObserver* observer, int fd);
@@ -703,6 +703,7 @@ class StreamSocket final : public Socket {
   UrgentMark urgent_mark_;
   bool away_ = false;  // another process keeps the connection to itself
   Time look_for_refusal_{};
+  Time found_nothing_{};  // by CoarseNow(): when a receive that does not wait last looked in vain
   Time look_for_credit_{};
   bool waited_for_connect_ = false;  // by a fork, in vain
   bool waited_in_vain_ = false;      // for that process; since it has gone away
@@ -729,6 +730,7 @@ class StreamSocket final : public Socket {
   Task task_{this};
   QuietLink quiet_{this};
   uint64_t calls_ = 0;               // by the application, to see whether it is active
+  uint64_t glanced_at_ = 0;          // calls_ at the last GlanceAtLink()
   uint64_t told_readable_ = 0;       // by FIONREAD
   uint64_t told_in_call_ = 0;        // calls_ when CountWhereItIs() told of much
   uint64_t calls_seen_ = 0;          // by the background

@@ -4,15 +4,16 @@
 // A send, a receive or a look by the usual way asks some forty questions about rare states. When all answers
 // are the usual ones, it opens the express way: the next calls ask none of them again. Whatever could change
 // an answer takes the socket's lock, which closes the way (socket_mutex.h). What the peer does is in the
-// link, where a call on the express way looks. A call that finds anything but usual Data there changes
-// nothing, and goes the usual way. So does one of every kExpressCalls: it publishes statistics, and finds a
-// peer that has gone without a word.
+// link, where each call on the express way looks. A call that finds anything but usual Data there goes the
+// usual way. So does one of every kExpressCalls, and a send or a fruitless receive a clock tick or some
+// later: it finds a peer that has gone without a word.
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <optional>
 
 #include "preload/fail.h"
+#include "preload/socket/clock.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -22,8 +23,8 @@ constexpr uint32_t kExpressCalls = 128;
 // A larger send may be lent, or waits for room.
 constexpr size_t kLargestExpress = 8 * 1024;
 constexpr int kExpressFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
-// Some microseconds: the answer of a peer that is awake.
-constexpr int kLooksForSoon = 500;
+// About a microsecond or two: the answer of a peer that is awake.
+constexpr int kLooksForSoon = 200;
 
 }  // namespace
 
@@ -48,17 +49,21 @@ std::optional<ssize_t> StreamSocket::SendExpress(const iovec& piece, int flags) 
   if ((flags & ~kExpressFlags) != 0 || piece.iov_len == 0 || piece.iov_len > kLargestExpress)
     return std::nullopt;
   ExpressLock lock(mutex_);
-  if (!lock.taken()) return std::nullopt;
+  if (!lock.taken() || CoarseNow() >= look_for_refusal_) return std::nullopt;
+  if (!session_->HasNothingInLink() && !session_->DirectBytes()) {
+    look_for_refusal_ = {};  // what is there may be the peer's end: the usual way looks ahead of the send
+    return std::nullopt;
+  }
   const Bytes data(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
   if (!session_->MaySendDirect(data.size()) || !policy_.SendsSmall(engine(), data.size()))
     return std::nullopt;
   ++calls_;
   session_->SendDirect({&data, 1}, data.size());
   report_.NoteTraffic();
-  if (!session_->HasNothingInLink()) lock.CloseSoon();  // it may be the peer's end
   if (session_->due_after_direct()) [[unlikely]] {
     FinishExpress(lock);
-    if (session_->end_unread()) return std::nullopt;  // the usual way finds out what that means
+    // The link has ended, and the message is lost. The usual way sends once more, and finds that out.
+    if (session_->end_unread()) return std::nullopt;
   }
   return static_cast<ssize_t>(data.size());
 }
@@ -75,26 +80,27 @@ bool StreamSocket::ComesSoon(int flags) {
   return false;
 }
 
-std::optional<ssize_t> StreamSocket::ReceiveExpress(const iovec& piece, int flags) {
+// Returns nothing if the call is to go on the usual way, with `*taken` bytes.
+std::optional<ssize_t> StreamSocket::ReceiveExpress(const iovec& piece, int flags, size_t* taken) {
   if ((flags & ~kExpressFlags) != 0) return std::nullopt;
   ExpressLock lock(mutex_);
   if (!lock.taken()) return std::nullopt;
   if (session_->HasNothingInLink() && !ComesSoon(flags)) {
-    if (Blocks(flags)) return std::nullopt;
-    lock.CloseSoon();  // the link may have ended
+    if (Blocks(flags) || CoarseNow() != found_nothing_) return std::nullopt;
     return Fail(EAGAIN);
   }
   const uint64_t write_edge = board_.edges(engine()).write;
-  const size_t taken =
-      session_->ReceiveAllDirect(MutableBytes(static_cast<std::byte*>(piece.iov_base), piece.iov_len));
-  if (taken == 0) return std::nullopt;
+  const MutableBytes room(static_cast<std::byte*>(piece.iov_base), piece.iov_len);
+  *taken = session_->ReceiveAllDirect(room);
+  if (*taken == 0) return std::nullopt;
   ++calls_;
-  policy_.Received(taken);
+  policy_.Received(*taken);
   urgent_mark_.NoteRead();
   report_.NoteTraffic();
   if (session_->due_after_direct() || board_.edges(engine()).write != write_edge) [[unlikely]]
     FinishExpress(lock);
-  return static_cast<ssize_t>(taken);
+  if (*taken < room.size() && !session_->HasNothingInLink()) return std::nullopt;  // something else, or more
+  return static_cast<ssize_t>(*taken);
 }
 
 // Programs remove and add a socket for each message. What is in the link already the set finds with its next

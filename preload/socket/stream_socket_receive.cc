@@ -63,20 +63,26 @@ struct StreamSocket::Receiving {
   bool looked = false;        // at the link
   bool slept = false;
   size_t done = 0;
+  void Take(size_t bytes) {
+    done += bytes;
+    room.Advance(bytes);
+  }
   [[nodiscard]] bool takes_direct(const StreamSocket& socket) const {
     return !peek && !truncates && socket.TakesDirect();
   }
 };
 
 ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) {
+  size_t taken = 0;
   if (count == 1) {
-    if (const auto received = ReceiveExpress(*iov, flags)) {
+    if (const auto received = ReceiveExpress(*iov, flags, &taken)) {
       if (out_flags != nullptr) *out_flags = 0;
       return *received;
     }
   }
   const SignalEnd::NoReturn on_end;
   Receiving run(iov, count, flags);
+  run.Take(taken);
   if (run.total == 0 && (flags & MSG_OOB) == 0) [[unlikely]]
     return ReceiveNothing(fd, flags, out_flags);
   if (out_flags != nullptr) *out_flags = 0;
@@ -234,6 +240,8 @@ StreamSocket::Step StreamSocket::AwaitData(Call& call, Receiving* run) {
   if (!call.blocks()) {
     if (run->done > 0) return Step::kDone;
     LeaveToBackground();
+    found_nothing_ = CoarseNow();
+    OpenExpress(/*inside=*/1);
     errno = EAGAIN;
     return Step::kFailed;
   }

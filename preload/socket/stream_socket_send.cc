@@ -82,7 +82,10 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
 // What TCP would know before it takes anything.
 void StreamSocket::LookAheadOfSend(size_t total) {
   if (total == 0) return LookToTheEnd();
-  if (calls_ % kCallsBetweenGlances == 0) GlanceAtLink();
+  if (calls_ - glanced_at_ >= kCallsBetweenGlances) {
+    glanced_at_ = calls_;
+    GlanceAtLink();
+  }
   LookForRefusal();
 }
 

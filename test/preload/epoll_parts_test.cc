@@ -67,8 +67,15 @@ Readiness Connected(short events, uint64_t read_edge = 1, uint64_t write_edge = 
 
 std::vector<int> Keys(const Registrations::Work& work) {
   std::vector<int> keys;
-  for (const auto& [key, socket] : work) keys.push_back(key);
+  for (const Registrations::Job& job : work) keys.push_back(job.key);
   return keys;
+}
+
+// As a wait does that has taken the candidate just now.
+bool ReportNow(Registrations& registrations, int key, const Readiness& readiness, epoll_event* event) {
+  const Registrations::Entry* const entry = registrations.Find(key);
+  return registrations.ReportOne({.key = key, .socket = {}, .version = entry != nullptr ? entry->version : 0},
+                                 readiness, event);
 }
 
 std::vector<int> Candidates(Registrations& registrations, bool keep = false) {
@@ -157,15 +164,36 @@ TEST_CASE("Registrations: level-triggered ones stay candidates, one-shot ones ar
   (void)Candidates(registrations);
   epoll_event event{};
   for (const int key : {70, 71, 72}) {
-    CHECK(registrations.ReportOne(key, Connected(POLLIN), &event));
+    CHECK(ReportNow(registrations, key, Connected(POLLIN), &event));
     CHECK(DataOf(event) == static_cast<uint64_t>(key - 69));
     CHECK(EventsOf(event) == EPOLLIN);
   }
   CHECK(Candidates(registrations) == std::vector<int>{70});
-  CHECK(registrations.ReportOne(70, Connected(POLLIN), &event));
-  CHECK_FALSE(registrations.ReportOne(71, Connected(POLLIN), &event));
-  CHECK_FALSE(registrations.ReportOne(72, Connected(POLLIN, 2), &event));
-  CHECK_FALSE(registrations.ReportOne(73, Connected(POLLIN), &event));
+  CHECK(ReportNow(registrations, 70, Connected(POLLIN), &event));
+  CHECK_FALSE(ReportNow(registrations, 71, Connected(POLLIN), &event));
+  CHECK_FALSE(ReportNow(registrations, 72, Connected(POLLIN, 2), &event));
+  CHECK_FALSE(ReportNow(registrations, 73, Connected(POLLIN), &event));
+}
+
+TEST_CASE("Registrations: an answer from before another report, or a change, reports nothing") {
+  const auto events = GENERATE(0u, static_cast<uint32_t>(EPOLLET), static_cast<uint32_t>(EPOLLONESHOT));
+  InnerEpoll inner;
+  Registrations registrations(inner.fd);
+  const SocketRef socket = NewSocket();
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN | events, 1));
+  Registrations::Work work;
+  registrations.TakeCandidates(&work, /*keep=*/false);
+  REQUIRE(work.size() == 1);
+  epoll_event event{};
+  SECTION("another thread has reported it") {
+    CHECK(ReportNow(registrations, 70, Connected(POLLIN), &event));
+  }
+  SECTION("the application has changed it") {
+    registrations.Change(70, *registrations.Find(70), {.events = EPOLLIN | events, .data = {.u64 = 2}});
+  }
+  CHECK_FALSE(registrations.ReportOne(work[0], Connected(POLLIN, 2), &event));
+  // It is asked again.
+  CHECK(Candidates(registrations) == std::vector<int>{70});
 }
 
 TEST_CASE("Registrations: candidates without room come first the next time") {
@@ -230,7 +258,7 @@ TEST_CASE(
   CHECK(cold.empty());
   registrations.LookAtWarm(now + std::chrono::milliseconds(20), &cold);
   REQUIRE(cold.size() == 1);
-  CHECK(cold[0].second.get() == socket.get());
+  CHECK(cold[0].socket.get() == socket.get());
   CHECK(registrations.warm() == 0);
 
   registrations.Warm(70, entry);

@@ -60,21 +60,5 @@ TEST_CASE("express lock: it excludes the other owners") {
   mutex.unlock();
 }
 
-TEST_CASE("express lock: closing soon leaves a few calls") {
-  SocketMutex mutex(nullptr);
-  {
-    const std::lock_guard lock(mutex);
-    mutex.OpenExpress(100);
-  }
-  int calls = 0;
-  for (;; ++calls) {
-    ExpressLock lock(mutex);
-    if (!lock.taken()) break;
-    lock.CloseSoon();
-  }
-  CHECK(calls > 1);
-  CHECK(calls < 10);
-}
-
 }  // namespace
 }  // namespace sdp::preload

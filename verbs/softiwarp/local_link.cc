@@ -45,7 +45,7 @@ LocalLink::~LocalLink() {
 LinkResult LocalLink::Read(const TcpLink& tcp, std::span<const MutableBytes> parts, Look look) {
   if (const auto read = ReadRing(tcp, parts)) return *read;
   if (ended_) return *ended_;
-  if (look == Look::kRing || (look == Look::kPoll && !WorthRead(tcp))) return {.kind = Kind::kWouldBlock};
+  if (look == Look::kRing || (look == Look::kPoll && !SeesEnd(tcp))) return {.kind = Kind::kWouldBlock};
   LinkResult told = ReadTcp(tcp, look);
   // The peer has not read everything. A doorbell resets the connection if the peer is gone. recv does not
   // tell of a reset behind the peer's FIN.
@@ -79,11 +79,12 @@ void LocalLink::WakeWriter(const TcpLink& tcp) {
 }
 
 // A doorbell that is taken would have to be armed again, and rung.
-bool LocalLink::WorthRead(const TcpLink& tcp) {
+bool LocalLink::SeesEnd(const TcpLink& tcp) {
+  if (end_seen_) return true;
   const auto now = Clock::now();
   if (now - tcp_read_at_ < kEndLook) return false;
   tcp_read_at_ = now;
-  return tcp.PeerEnded();
+  return end_seen_ = tcp.PeerEnded();
 }
 
 LinkResult LocalLink::ReadTcp(const TcpLink& tcp, Look look) {

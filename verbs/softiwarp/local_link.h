@@ -43,6 +43,10 @@ class LocalLink {
   };
   // Like TcpLink::Read without waiting. What was written before the connection ended is read before the end.
   LinkResult Read(const TcpLink& tcp, std::span<const MutableBytes> parts, Look look);
+  // For kRing or kPoll: returns false if Read() would find nothing.
+  [[nodiscard]] bool WorthRead(const TcpLink& tcp, Look look) {
+    return InRing() != 0 || ended_ || (look == Look::kPoll && SeesEnd(tcp));
+  }
   // Like TcpLink::Write. If it takes less than all, the peer rings a doorbell when there is room, unless
   // there is some now: the caller looks (has_room()) before it sleeps. Parts that `file` holds are read into
   // the ring; kEof: the file is shorter, or cannot be read.
@@ -106,8 +110,9 @@ class LocalLink {
 
   // Reads the ring alone; empty: nothing is there.
   std::optional<LinkResult> ReadRing(const TcpLink& tcp, std::span<const MutableBytes> parts);
-  // For a reader that polls and finds nothing: returns true if the connection has ended.
-  bool WorthRead(const TcpLink& tcp);
+  // For a reader that polls and finds nothing: returns true if the connection has ended, by a look now and
+  // then.
+  bool SeesEnd(const TcpLink& tcp);
   // Takes the doorbells that have come, or the end, and arms the doorbell.
   LinkResult ReadTcp(const TcpLink& tcp, Look look);
   // After a read: wakes a peer that waits for room.
@@ -127,6 +132,7 @@ class LocalLink {
   RingReader reader_;
   uint64_t doorbells_ = 0;
   Clock::time_point tcp_read_at_{};
+  bool end_seen_ = false;  // and it is yet to be read
   // The reader has asked for a bell. If it is awake, the bell was rung, and nothing is armed: while the owner
   // looks at the ring it needs no doorbell.
   bool at_bell_ = false;

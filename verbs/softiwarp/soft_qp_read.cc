@@ -40,6 +40,9 @@ ReadStatus SoftQp::ReadUpTo(size_t enough) {
 }
 
 ReadStatus SoftQp::PollLink(PollFor wanted) {
+  const auto look = wanted == PollFor::kSleep ? LocalLink::Look::kRing : LocalLink::Look::kPoll;
+  if (!read_ended_ && send_queue_.empty() && !link_full_ && !local_->WorthRead(link_, look))
+    return ReadStatus::kWouldBlock;
   polling_ = wanted;
   const ReadStatus status = ReadSome();
   polling_.reset();
