@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include "preload/critical.h"
 
@@ -83,13 +84,15 @@ class ExpressLock {
     taken_ = calls != 0;
     taken_ ? own_.set_express_calls(calls - 1) : own_.mutex_.unlock();
   }
-  ~ExpressLock() {
-    if (taken_) own_.mutex_.unlock();
-  }
+  ~ExpressLock() { Unlock(); }
   ExpressLock(const ExpressLock&) = delete;
   ExpressLock& operator=(const ExpressLock&) = delete;
   // False: the way is closed, and the caller has no lock.
   [[nodiscard]] bool taken() const { return taken_; }
+  // For a caller that sets errno: the handler of a signal may run here.
+  void Unlock() {
+    if (std::exchange(taken_, false)) own_.mutex_.unlock();
+  }
   // The next call looks at everything again.
   void Close() { own_.set_express_calls(0); }
 

@@ -87,6 +87,7 @@ std::optional<ssize_t> StreamSocket::ReceiveExpress(const iovec& piece, int flag
   if (!lock.taken()) return std::nullopt;
   if (session_->HasNothingInLink() && !ComesSoon(flags)) {
     if (Blocks(flags) || CoarseNow() != found_nothing_) return std::nullopt;
+    lock.Unlock();
     return Fail(EAGAIN);
   }
   const uint64_t write_edge = board_.edges(engine()).write;
