@@ -56,9 +56,9 @@ int PollCall::Run(Time deadline, const sigset_t* mask) {
     const int error = errno;
     const bool woken = waiter_ != nullptr && registered_ && kernel_.back().revents != 0;
     const bool rung = waiter_ != nullptr && registered_ && hears_bell_ && kernel_.end()[-2].revents != 0;
-    Unregister();
     if (woken) waiter_->Drain();
     if (rung) waiter_->DrainBell();
+    Unregister();
     if (result < 0) {
       errno = error;
       if (ready == 0) return -1;
@@ -286,6 +286,7 @@ void PollCall::Register() {
   for (Part& part : parts_) {
     if (part.link) static_cast<StreamSocket*>(part.socket.get())->AddWaiter(waiter_, bell);
   }
+  waiter_->BeginSleep();
   registered_ = true;
   hears_bell_ = bell != nullptr;
   if (hears_bell_) kernel_.push_back({.fd = bell->fd(), .events = POLLIN, .revents = 0});
@@ -298,6 +299,7 @@ void PollCall::Unregister() {
   for (Part& part : parts_) {
     if (part.link) static_cast<StreamSocket*>(part.socket.get())->RemoveWaiter(waiter_);
   }
+  waiter_->EndSleep();
 }
 
 bool PollCall::ChangedMeanwhile() {

@@ -32,6 +32,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
     bool rung = false;
     Registration(StreamSocket* s, Lock& l, Waiter* w, bool at_bell)
         : socket(s), lock(l), waiter(w), at_bell(at_bell) {
+      if (waiter != nullptr) waiter->BeginSleep();
       if (at_bell) waiter->SetAtBell(true);
       socket->board_.Add(waiter);
       lock.unlock();
@@ -43,7 +44,10 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
         socket->quiet_.RelyOnNoMore();
         waiter->SetAtBell(false);
       }
-      if (waiter != nullptr) socket->board_.Remove(waiter);
+      if (waiter != nullptr) {
+        socket->board_.Remove(waiter);
+        waiter->EndSleep();
+      }
       rung = socket->LeaveBell();
     }
     ~Registration() {  // the thread is cancelled in its sleep

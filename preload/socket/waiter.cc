@@ -47,8 +47,7 @@ pthread_key_t KeyOfWaiters() {
 
 void Take(std::unique_ptr<Waiter> waiter) {
   const Waiter* const before = std::exchange(this_thread_waiter, waiter.release());
-  if (before != nullptr && !before->at_bell())
-    delete before;  // else the sleep that a handler interrupted has it
+  if (before != nullptr && !before->in_sleep()) delete before;
   pthread_setspecific(KeyOfWaiters(), this_thread_waiter);
 }
 

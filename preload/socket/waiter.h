@@ -31,15 +31,19 @@ class Waiter {
   static void ForgetAfterFork();
   ~Waiter();
 
+  [[nodiscard]] bool in_sleep() const { return sleeps_ != 0; }
   [[nodiscard]] int event_fd() const { return event_fd_; }
   // Returns the bell by which the peers of local links wake this thread; nullptr if no descriptor is left.
   iwarp::Bell* OpenBell() { return bell_.Open() ? &bell_ : nullptr; }
   // Called by the owner, when its sleep ended by the bell.
   void DrainBell();
+  // Called by the owner around each of its sleeps. A handler that interrupts one may sleep, or fork: then the
+  // child's thread has another waiter, and this one stays for the sleep that goes on.
+  void BeginSleep() { ++sleeps_; }
+  void EndSleep() { --sleeps_; }
   // Called by the owner around SleepAtBell(), with the lock of the socket that it waits for. Meanwhile Wake()
   // rings, too.
   void SetAtBell(bool at_bell) { at_bell_ = at_bell; }
-  [[nodiscard]] bool at_bell() const { return at_bell_; }
   // Sleeps until the bell is rung, or a handler without SA_RESTART has run: EINTR. May be cancelled.
   int SleepAtBell();
   // Returns a signalfd for these signals, kept from sleep to sleep; -1 if no descriptor is left.
@@ -57,6 +61,7 @@ class Waiter {
   sigset_t watched_signals_{};
   iwarp::Bell bell_;
   std::atomic<bool> at_bell_{false};
+  uint32_t sleeps_ = 0;  // the owner's alone
 };
 
 // The waiters of one socket. Guarded by the socket's lock.

@@ -25,6 +25,14 @@ WHY_SCHEMA = json.loads((SCHEMAS / "sdpstat-why.schema.json").read_text())
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool, "null": type(None)}
 
 
+def name_of(process):
+    """Of a directory in /proc; "" of a process that has ended meanwhile."""
+    try:
+        return (process / "comm").read_text().rstrip()
+    except OSError:
+        return ""
+
+
 def violations(value, schema, path="$", root=None):
     """What contradicts the schema, as far as ours use JSON Schema; members that it does not name count
     too."""
@@ -253,7 +261,7 @@ class Sdpstat(harness.ProgramTest):
         kernel_threads = [
             entry.name
             for entry in pathlib.Path("/proc").iterdir()
-            if entry.name.isdigit() and (entry / "comm").read_text() in ("kthreadd\n", "kworker/0:0\n")
+            if entry.name.isdigit() and name_of(entry) in ("kthreadd", "kworker/0:0")
         ]
         if not kernel_threads:
             self.skipTest("no thread of the kernel is to be seen here")
