@@ -52,7 +52,7 @@ class Report {
     published_at_ = now;
     Publish(session, names);
   }
-  // Likewise, without a look at the clock.
+  // Notes usual traffic, which the next PublishTraffic() or PublishLate() publishes. Reads no clock.
   void NoteTraffic() { late_ = slot_ != nullptr; }
   void PublishLate(const Session& session, const Names& names) {
     if (std::exchange(late_, false)) Publish(session, names);

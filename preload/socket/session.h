@@ -69,8 +69,9 @@ class Session {
   // number of bytes; 0 if ReadSome() has to be called. A message that is larger than the room left becomes
   // readable where it is, in the link.
   size_t ReceiveDirect(ReceiveCursor* room);
-  // The same without its rare cases, for the express way (stream_socket_express.cc), while plain(). Takes
-  // messages only if `room` has room for all that the link has.
+  // Does what ReceiveDirect() does, without its rare cases: for the express way (stream_socket_express.cc).
+  // Needs plain(). Returns 0 if `room` is too small for all that the link has. Returns less than all where
+  // something is due, or another kind of message comes: the caller goes on the usual way.
   size_t ReceiveAllDirect(MutableBytes room);
   // Returns true if the link is memory, and nothing is under way but usual Data past the queues.
   [[nodiscard]] bool plain() const { return !lent_ && DirectLink() != nullptr && engine_->plain(); }

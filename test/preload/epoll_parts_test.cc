@@ -192,7 +192,7 @@ TEST_CASE("Registrations: an answer from before another report, or a change, rep
     registrations.Change(70, *registrations.Find(70), {.events = EPOLLIN | events, .data = {.u64 = 2}});
   }
   CHECK_FALSE(registrations.ReportOne(work[0], Connected(POLLIN, 2), &event));
-  // It is asked again.
+  // The next wait asks the socket again.
   CHECK(Candidates(registrations) == std::vector<int>{70});
 }
 

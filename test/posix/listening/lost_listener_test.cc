@@ -69,8 +69,8 @@ TEST_CASE("connect: a listener that closes in the middle of a non-blocking conne
     Fd client = Connecting(listener.address);
     REQUIRE(HasLink(client));
     listener.fd.reset();
-    // A connect may meet the listener in its last moment: one over TCP alone, behind one that the SDP port
-    // has refused. Linux 6.18 then leaves one in 200 connected to nobody, and tells of that when it is used.
+    // The SDP port may have refused the client, which then connects over TCP in the listener's last moment.
+    // Linux 6.18 leaves one such connection in 200 without a peer. A send makes the kernel notice.
     if (PollOne(client, 0, kQuietMs) == 0) (void)send(client, "x", 1, MSG_NOSIGNAL);
     REQUIRE((PollOne(client, 0) & POLLHUP) != 0);
     REQUIRE(GetOption(client, SOL_SOCKET, SO_ERROR) == ECONNRESET);
