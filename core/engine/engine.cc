@@ -144,7 +144,6 @@ void Engine::SetOutOfBandInline(bool value) {
 }
 
 void Engine::PreferPipelined(bool value) { rep_->options.prefer_pipelined = value; }
-void Engine::FollowHints(bool value) { rep_->options.follow_hints = value; }
 
 uint32_t Engine::sink_avail_bytes() const {
   const AdvertAnswers& adverts = rep_->adverts;

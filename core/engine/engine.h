@@ -190,9 +190,6 @@ class Engine {
   // Sets whether our completions as Data Sink hint at Pipelined Mode (Options::prefer_pipelined): the reader
   // is expected to post large buffers before the peer sends.
   void PreferPipelined(bool value);
-  // Sets whether the peer's hints change the mode of the half-connection in which we are Data Source
-  // (Options::follow_hints). Otherwise ChangeMode does.
-  void FollowHints(bool value);
   // Returns the room of the peer's oldest SinkAvail; 0 if there is none. A source offer goes there at once.
   [[nodiscard]] uint32_t sink_avail_bytes() const;
   // Set the Bcopy threshold for send and receive buffers, or for send buffers only. Larger buffers may avoid

@@ -1,7 +1,7 @@
 // The application's memory on loan to a connection, in both directions (loan.h), and the threads that lent
 // it. A blocking call lends, sleeps until the loan is over, and takes the result. Every other call that makes
 // progress collects what has come back. A call that ends or shares the connection asks for the memory. The
-// socket sleeps, and chooses whether to lend (transfer_policy.h). Guarded by the socket's lock.
+// socket sleeps, and chooses whether to lend (options.h). Guarded by the socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_LENDING_H_
 #define SDP_PRELOAD_SOCKET_LENDING_H_
 

@@ -20,21 +20,20 @@ namespace sdp::preload {
 
 enum class RnicKind : bool { kEmbedded, kKernel };
 
-// ChoosesFreely(): the configuration names neither a mechanism nor a size for it. Then a stream over the
-// embedded RNIC uses Bcopy. Its Read Responses would be copied in and out of the kernel like Sends, and
-// writer and reader would take turns, which Bcopy avoids. Timing decides for traffic to and fro
-// (turn_taking.h), and for a stream over a kernel RNIC (stream_timing.h). ForcesTransactions(): a small write
-// waits for the read of its answer.
+// SDP_FORCE: a small write waits for the read of its answer.
 inline bool ForcesTransactions() { return config().force == Mechanism::kTransaction; }
-inline bool ChoosesFreely() { return config().force == Mechanism::kChosen && !config().bcopy_threshold; }
+// SDP_FORCE: senders write into memory that readers lend, and into nothing else.
+inline bool AwaitsReadersMemory() { return config().force == Mechanism::kWrite || ForcesTransactions(); }
 
 // A smaller send is not worth the registration of its memory. In bytes, as the next one.
 inline constexpr uint32_t kWorthRegistering = 512 * 1024;
 // For up to so many bytes, a copy costs less than the messages and wake-ups of Zcopy (scripts/bench zcopy).
 inline constexpr uint32_t kWorthLending = 64 * 1024 - 1;
 
-// Sets which mechanisms the engine may use, and from which size on. Forcing one is for measurements: what it
-// cannot carry is copied.
+// Sets which mechanisms the engine may use, and from which size on. A kernel RNIC reads large sends (SDP
+// 9.2). The embedded RNIC copies all: its Read Responses would be copied in and out of the kernel, or the
+// shared memory, like Sends, and writer and reader would wait for each other. It answers a peer that lends.
+// Forcing a mechanism is for measurements: what it cannot carry is copied.
 inline void ChooseMechanisms(RnicKind rnic, engine::Options* options) {
   constexpr uint32_t kNever = UINT32_MAX;
   const uint32_t worth_zcopy = rnic == RnicKind::kEmbedded ? kWorthLending : kWorthRegistering;
@@ -44,7 +43,7 @@ inline void ChooseMechanisms(RnicKind rnic, engine::Options* options) {
   switch (force) {
     case Mechanism::kChosen:
       options->follow_hints = true;
-      if (rnic == RnicKind::kEmbedded && ChoosesFreely()) options->source_threshold = kNever;
+      if (rnic == RnicKind::kEmbedded && !config().bcopy_threshold) options->source_threshold = kNever;
       break;
     case Mechanism::kBcopy:
       options->source_threshold = options->sink_threshold = kNever;

@@ -86,8 +86,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   options_set_ = {};
   local_ = local;
   peer_ = peer;
-  policy_ = {};
-  ResetPolicy();
+  reader_patience_ = {};
   state_ = State::kSdp;
   report_.Begin(role);
   ExpectSignals();

@@ -33,6 +33,7 @@
 #include "preload/socket/option_log.h"
 #include "preload/socket/poll_budget.h"
 #include "preload/socket/quiet_links.h"
+#include "preload/socket/reader_patience.h"
 #include "preload/socket/report.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/session.h"
@@ -40,7 +41,6 @@
 #include "preload/socket/socket.h"
 #include "preload/socket/socket_mutex.h"
 #include "preload/socket/tcp_answers.h"
-#include "preload/socket/transfer_policy.h"
 #include "preload/socket/urgent_mark.h"
 
 namespace sdp::preload {
@@ -563,13 +563,6 @@ class StreamSocket final : public Socket {
   // not be lent. `error` as of WaitForChange.
   size_t SendLent(Call& call, Bytes data, int* error);
   std::optional<size_t> ReceiveLent(Call& call, MutableBytes room, bool advertise, int* error);
-  // Should a receive of `room` bytes lend its memory before anything is there? Asked once a receive.
-  bool LendsAhead(size_t room);
-  // Before a large write: has the peer's reader lent its memory meanwhile, or does it in a moment?
-  void LookForSinkAvail(Call& call, size_t size);
-  // The connection, as the policy has to know it.
-  [[nodiscard]] TransferPolicy::Connection traffic() const;
-  void ResetPolicy() { policy_.Reset(session_->engine(), traffic()); }
   class WhileLent;
   // While memory is lent to be read: until it has been, the call is interrupted or late, or no reader comes.
   // Returns 0, EINTR or EAGAIN.
@@ -717,7 +710,7 @@ class StreamSocket final : public Socket {
       kNever;  // a writer leaves reading to another process till then; kNever: it has not begun to
 
   Lending lending_;
-  TransferPolicy policy_;
+  ReaderPatience reader_patience_;
   Sleeper reader_;         // while session_->being_read()
   bool ending_ = false;    // StepToEnd has begun
   bool trimming_ = false;  // the background looks whether the send buffer is used

@@ -37,8 +37,8 @@ void StreamSocket::OpenExpress(int inside) {
   const bool at_rest = corked_.empty() && !lending_.offered() && !session_->has_unsent() &&
                        zero_copies_told_ == zero_copies_sent_ && !board_.full() && engine().writable();
   const bool alone = board_.unheard() && calls_inside_ == inside && !kept_for_calls_ && left_until_ == kNever;
-  const bool unasked =
-      !options_.cork() && options_.receive_low_water() <= 1 && !ForcesTransactions() && policy_.copies();
+  const bool unasked = !options_.cork() && options_.receive_low_water() <= 1 && !ForcesTransactions() &&
+                       engine().source_threshold() >= kLargestExpress;
   // Statistics that a call leaves unpublished are the helper's to publish.
   const bool looked_at = quiet_.looked_at() && Background::Runs() && !QuietLinks::stopped();
   if (connected && open && at_rest && alone && unasked && looked_at) mutex_.OpenExpress(kExpressCalls);
@@ -55,8 +55,7 @@ std::optional<ssize_t> StreamSocket::SendExpress(const iovec& piece, int flags) 
     return std::nullopt;
   }
   const Bytes data(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
-  if (!session_->MaySendDirect(data.size()) || !policy_.SendsSmall(engine(), data.size()))
-    return std::nullopt;
+  if (!session_->MaySendDirect(data.size())) return std::nullopt;
   ++calls_;
   session_->SendDirect({&data, 1}, data.size());
   report_.NoteTraffic();
@@ -95,7 +94,6 @@ std::optional<ssize_t> StreamSocket::ReceiveExpress(const iovec& piece, int flag
   *taken = session_->ReceiveAllDirect(room);
   if (*taken == 0) return std::nullopt;
   ++calls_;
-  policy_.Received(*taken);
   urgent_mark_.NoteRead();
   report_.NoteTraffic();
   if (session_->due_after_direct() || board_.edges(engine()).write != write_edge) [[unlikely]]

@@ -25,7 +25,6 @@ void StreamSocket::FollowMove() {
   QuietLinks::Unwatch(&quiet_, LinkOf(LinkFd()));
   if (session_->moving()) return LeaveToBackground();
   if (session_->link_ended() || descriptors_.empty()) return;
-  ResetPolicy();
   const Address of_rnic = session_->PeerName();
   sdp_peer_ = of_rnic.length != 0 ? of_rnic : PeerAddress(descriptors_.front());
   SDP_LOG(

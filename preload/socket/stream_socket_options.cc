@@ -296,7 +296,6 @@ int StreamSocket::SetTuning(int name, const void* value, socklen_t length) {
   if (const int error = options_.tuning().Set(name, value, length); error != 0) return Fail(error);
   if (state_ == State::kListening) listener_->SetTuning(options_.tuning());
   if (state_ != State::kSdp) return 0;
-  ResetPolicy();
   ApplyBcopyThreshold();
   report_.PublishAll(*session_, names());
   return 0;

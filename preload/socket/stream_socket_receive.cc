@@ -14,9 +14,6 @@
 namespace sdp::preload {
 namespace {
 
-// A receive of so few bytes is not asked whether it would lend its memory.
-constexpr size_t kNeverLent = 1024;
-
 // Copies out, or with MSG_TRUNC drops, what is there.
 size_t Take(engine::Engine& e, ReceiveCursor& room, bool discard) {
   size_t taken = 0;
@@ -92,8 +89,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   run.wanted = (flags & MSG_WAITALL) != 0 ? run.total : std::min(run.total, LowWater());
   run.may_lend = call.blocks() && !run.peek && !receive_shut_ && !run.truncates;
   // 9.3: never for MSG_WAITALL.
-  run.lends_ahead =
-      run.may_lend && run.wanted < run.total && run.total > kNeverLent && LendsAhead(iov->iov_len);
+  run.lends_ahead = run.may_lend && run.wanted < run.total && AwaitsReadersMemory();
   for (;;) {
     if (!call.Usable(/*enough=*/run.done >= run.wanted && !run.peek))
       return call.Ended(run.peek ? 0 : run.done);
@@ -107,7 +103,6 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     if (step == Step::kDone || step == Step::kOver) break;
   }
   if (!run.peek && run.done > 0) {
-    policy_.Received(run.done);
     urgent_mark_.NoteRead();  // the next one is another
   }
   const ssize_t received = call.Done(run.done);

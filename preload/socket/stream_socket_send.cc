@@ -59,8 +59,6 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   LookAheadOfSend(send.total);
   if (MayCork(call, send, flags) && Cork({iov, count}, send.total)) return static_cast<ssize_t>(send.total);
   left_until_ = kNever;
-  policy_.SendBegins(
-      session_->engine(), send.total, call.blocks(), shared_ != nullptr, [this] { return traffic(); }, Now);
   for (;;) {
     if (!call.Usable()) return call.Ended(send.done());
     if (const auto end = EndOfSend(call, send)) return *end;
@@ -109,9 +107,6 @@ StreamSocket::Step StreamSocket::SendByLoan(Call& call, Sending* send) {
   if (!call.blocks() || send->flags.out_of_band || !corked_.empty()) return Step::kGoOn;
   const Bytes front = send->data.Front();
   if (front.empty()) return Step::kGoOn;
-  LookForSinkAvail(call, front.size());
-  if (call.After(0) == Call::Woke::kOver) return Step::kOver;
-  if (foreign() || CannotSend()) return Step::kAgain;
   if (!engine().wants_source(front.size())) return Step::kGoOn;
   int error = 0;
   send->data.Advance(SendLent(call, front, &error));

@@ -166,7 +166,6 @@ bool StreamSocket::ThawShared() {
   } else if (!session_->Thaw(ar.Take(ar.left()), LinkFd())) {
     return false;
   }
-  ResetPolicy();
   session_->SetChanged(false);
   return true;
 }

@@ -23,21 +23,16 @@ namespace {
 // done at once (SDP 9.5.6). On top of it, round trips of the link.
 constexpr Duration kPatienceForReader = std::chrono::milliseconds(2);
 constexpr int kRoundTripsForReader = 3;
-// An adapter answers the peer's RDMA Reads without a word: TransferPolicy::ReadsExpected() comes on top.
+// An adapter answers the peer's RDMA Reads without a word: ReaderPatience::ReadsExpected() comes on top.
 // For so long such a sender hears of solicited messages alone (SDP 14.2). What is read later is credit that
 // the peer gets later, and two senders whose peers read nothing must not starve each other (9.2).
 constexpr Duration kSolicitedAlone = kPatienceForReader;
 // Most memory lent at a time: what may have to be copied when no reader comes.
 constexpr size_t kMostLent = 1 << 20;
 constexpr size_t kMostLentToReceive = 4 << 20;
-// How long a writer waits for memory that a reader is about to lend.
-constexpr Duration kPatienceForSink = std::chrono::microseconds(200);
 // Where a copy cannot take its place, a peer that does not give memory back is cut off: the call has to
 // return.
 constexpr Duration kPatienceForReturn = std::chrono::seconds(5);
-
-// SDP_FORCE: senders write into memory that readers lend, and into nothing else.
-bool AwaitsReadersMemory() { return config().force == Mechanism::kWrite || ForcesTransactions(); }
 
 Duration RoundTrip(int fd) {
   tcp_info info{};
@@ -57,41 +52,6 @@ void StreamSocket::WantBcopy(uint64_t enough) {
     return;
   session_->engine().ForceBcopy();
   session_->Pump();
-}
-
-bool StreamSocket::LendsAhead(size_t room) {
-  if (config().force != Mechanism::kChosen) return AwaitsReadersMemory();
-  if (shared_ != nullptr) return false;
-  engine::Engine& e = session_->engine();
-  // Memory that was lent comes back at once only where the RNIC can move it; who gives up soon does not lend.
-  // What is larger than a processor's cache gains nothing by that.
-  if (room <= e.sink_threshold() || room > kMostLentToReceive ||
-      session_->queue_pair().movable_regions() == nullptr || options_.receive_timeout() != Duration::zero())
-    return false;
-  return policy_.LendsAhead(e);
-}
-
-TransferPolicy::Connection StreamSocket::traffic() const {
-  return {.chosen = config().force == Mechanism::kChosen,
-          .free = ChoosesFreely() && options_.tuning().zcopy_threshold() < 0,
-          .adapter = queue_pair().device() != nullptr,
-          .connecting = report_.role() == stats::Role::kConnecting};
-}
-
-void StreamSocket::LookForSinkAvail(Call& call, size_t size) {
-  const engine::Engine& e = session_->engine();
-  // The size first: it is what most calls go by, and the mode takes a copy of all figures.
-  if (size <= std::min(e.source_threshold(), e.sink_threshold()) || config().force != Mechanism::kChosen ||
-      e.stats().source_mode != engine::FlowMode::kPipelined)
-    return;
-  if (e.sink_avail_bytes() == 0) {
-    session_->ReadAvailable();
-    AfterProgress();
-  }
-  // The reader lends its memory in each turn: it may be about to.
-  if (e.sink_avail_bytes() == 0 && policy_.AwaitsSink() && !session_->link_ended() && e.can_send())
-    WaitForChange(call.lock(), call.fd(), Now() + kPatienceForSink, Signals::kRestart);
-  if (state_ == State::kSdp && session_ != nullptr) policy_.NoteSink(e.sink_avail_bytes() != 0);
 }
 
 void StreamSocket::WithdrawLoans() {
@@ -209,7 +169,7 @@ size_t StreamSocket::SendLent(Call& call, Bytes data, int* error) {
   // Into memory that a reader has lent more may go: it is there, and nobody waits for anything but the link.
   const size_t awaited = session_->engine().sink_avail_bytes();
   data = data.first(std::min(data.size(), std::max(kMostLent, std::min(awaited, kMostLentToReceive))));
-  if (awaited == 0 && policy_.TakesCopy()) return 0;
+  if (awaited == 0 && reader_patience_.TakesCopy()) return 0;
   // The others know nothing of this process's memory.
   if (shared_ != nullptr) return 0;
   Loan& loan = lending_.source().loan;
@@ -241,7 +201,8 @@ int StreamSocket::AwaitReader(Call& call, size_t size) {
   // lend (MSG_WAITALL, 9.3).
   const bool impatient = (MayBuffer(size) || AwaitsReadersMemory()) &&
                          (deadline == kNever || deadline > Now() + kPatienceForReader);
-  Duration patience = kPatienceForReader + (silent_reads ? policy_.ReadsExpected(size) : Duration::zero());
+  Duration patience =
+      kPatienceForReader + (silent_reads ? reader_patience_.ReadsExpected(size) : Duration::zero());
   Time next_look = impatient ? std::min(deadline, Now() + patience) : deadline;
   uint64_t sent = session_->queue_pair().counters().bytes_out;
   bool asked_round_trip = false;
@@ -263,8 +224,8 @@ int StreamSocket::AwaitReader(Call& call, size_t size) {
     sent = now_sent;
     next_look = std::min(deadline, Now() + patience);
   }
-  if (silent_reads && !loan.lent() && error == 0) policy_.NoteReads(Now() - lent_at, size);
-  policy_.NoteLoan(loan.lent() && impatient && error == 0 && state_ == State::kSdp);
+  if (silent_reads && !loan.lent() && error == 0) reader_patience_.NoteReads(Now() - lent_at, size);
+  reader_patience_.NoteLoan(loan.lent() && impatient && error == 0 && state_ == State::kSdp);
   return error;
 }
 

@@ -120,9 +120,7 @@ class Matrix(unittest.TestCase):
     def test_64_mebibytes(self):
         carried = self.zcopy("verbs", "verbs", None, 64, talk="whole")
         print("  ", carried, flush=True)
-        # A long write begins with reading, for three pieces of 4 MiB that are timed; then copying is tried,
-        # and the clock chooses (stream_timing.h). Each end is in its one call all the time, but a slow
-        # guest's reader may be late for some of it.
+        # Each end is in its one call all the time, but a slow guest's reader may be late for some of it.
         self.assertGreater(carried["read_zcopy"], 10 << 20)
 
     def test_a_stream_has_private_buffers_enlarged(self):

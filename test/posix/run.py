@@ -176,8 +176,8 @@ class Case:
         env = dict(os.environ, **SANITIZER_OPTIONS, **environment)
         if "LD_PRELOAD" in env:
             env["SDP_LOG_FILE"] = log_path
-        if self.name.startswith("timed:"):  # whether a threshold is set decides whether the clock may choose
-            env.pop("SDP_BCOPY_THRESHOLD", None)
+        if self.name.startswith("transaction:"):  # that is never chosen
+            env["SDP_FORCE"] = "transaction"
         start = time.monotonic()
         process = subprocess.Popen(
             [options.tests, quoted(self.name)],

@@ -59,7 +59,7 @@ constexpr Knob kKnobs[] = {
     {"private-buffer-limit", "bytes of each that a peer's stream may have them made (64528)"},
     {"send-buffer", "bytes taken from the program at most while credit is missing (262144)"},
     {"bcopy-threshold",
-     "larger blocking writes and reads may go by Zcopy, in bytes (if not set, the fastest way is measured)"},
+     "larger blocking writes may go by Zcopy, in bytes (524288 on a kernel RNIC; the embedded one copies)"},
     {"poll-us",
      "how long a call looks at its links before it sleeps, at most, in microseconds; 0: never (about what a "
      "sleep costs, 50 to 500)"},

@@ -1,6 +1,6 @@
-// Small questions, each followed by the read of a large answer, so regularly that a question may wait for its
-// read; and then something else follows. The question arrives all the same. These cases have no Bcopy
-// threshold set (run.py).
+// Small questions, each followed by the read of a large answer: with SDP_FORCE=transaction, as these cases
+// have it (run.py), a question waits for its read. Then something else follows, and the question arrives all
+// the same.
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
@@ -15,9 +15,7 @@ namespace {
 
 constexpr size_t kAnswer = 100'000;
 constexpr size_t kQuestion = 40;
-// As many as bring a choice of ways to the middle of the second trial (timed_choice.h), that of memory which
-// is lent.
-constexpr int kTurns = 115;
+constexpr int kTurns = 12;
 
 std::string Question(int turn) { return Pattern(kQuestion, static_cast<unsigned>(turn) % 200 + 1); }
 std::string Answer(int turn) { return Pattern(kAnswer, static_cast<unsigned>(turn) % 200 + 2); }
@@ -66,7 +64,7 @@ pid_t ServeAndTell(Listener& listener, Pipe& heard) {
 
 }  // namespace
 
-TEST_CASE("timed: a question behind which no read comes arrives") {
+TEST_CASE("transaction: a question behind which no read comes arrives") {
   Listener listener = Listen();
   Pipe heard;
   const pid_t server = ServeAndTell(listener, heard);
@@ -139,7 +137,7 @@ TEST_CASE("timed: a question behind which no read comes arrives") {
   REQUIRE(ExitedWith(Reap(server), 0));
 }
 
-TEST_CASE("timed: questions to two servers, and then both answers") {
+TEST_CASE("transaction: questions to two servers, and then both answers") {
   Pair first = MakePair();
   Pair second = MakePair();
   auto one = Async([&] { return Serve(first.server, 0, 3 * kTurns); });
@@ -159,7 +157,7 @@ TEST_CASE("timed: questions to two servers, and then both answers") {
   REQUIRE(Get(two));
 }
 
-TEST_CASE("timed: a question in pieces, and two questions at once") {
+TEST_CASE("transaction: a question in pieces, and two questions at once") {
   Pair pair = MakePair();
   auto server = Async([&] { return Serve(pair.server, 0, kTurns + 60); });
   for (int turn = 0; turn < kTurns; ++turn) REQUIRE(Ask(pair.client, turn));
@@ -175,7 +173,7 @@ TEST_CASE("timed: a question in pieces, and two questions at once") {
   REQUIRE(Get(server));
 }
 
-TEST_CASE("timed: a question whose first piece was kept back for the next leaves with that") {
+TEST_CASE("transaction: a question whose first piece was kept back for the next leaves with that") {
   constexpr int kMore = 10;
   // Not 200 ms each, for which a piece may be kept back that nothing follows. On a busy machine a turn may
   // take long, but not always.
@@ -200,7 +198,7 @@ TEST_CASE("timed: a question whose first piece was kept back for the next leaves
   REQUIRE(taken < kLong);
 }
 
-TEST_CASE("timed: a process that ends behind a question has asked it") {
+TEST_CASE("transaction: a process that ends behind a question has asked it") {
   Listener listener = Listen();
   Pipe heard;
   const pid_t server = ServeAndTell(listener, heard);

@@ -1,5 +1,4 @@
-// Large blocks in turns, so many that each way for them is tried, and what may come between. These cases have
-// no Bcopy threshold set (run.py).
+// Large blocks in turns, above the Bcopy threshold that run.py sets, and what may come between.
 #include <fcntl.h>
 #include <sys/wait.h>
 
@@ -12,7 +11,7 @@ namespace posix_test {
 namespace {
 
 constexpr size_t kBlock = 200'000;
-constexpr int kTurns = 90;
+constexpr int kTurns = 30;
 
 // Without looking first: who polls is no reader that waits with its memory.
 std::string Read(int fd, size_t size, int flags = 0) {
@@ -58,7 +57,7 @@ pid_t Serve(Listener& listener, Sizes sizes, int turns) {
 
 }  // namespace
 
-TEST_CASE("timed: blocks in turns, with readers that want all, or with small turns between") {
+TEST_CASE("turns: blocks in turns, with readers that want all, or with small turns between") {
   const Sizes sizes = AnySizes();
   const int flags = GENERATE(0, MSG_WAITALL);
   const int small = GENERATE(0, 3, 30);  // so many turns before one of a byte
@@ -78,7 +77,7 @@ TEST_CASE("timed: blocks in turns, with readers that want all, or with small tur
   REQUIRE(Get(server));
 }
 
-TEST_CASE("timed: an end that does not block") {
+TEST_CASE("turns: an end that does not block") {
   const Sizes sizes = AnySizes();
   const bool at_server = GENERATE(false, true);
   Pair pair = MakePair();
@@ -94,7 +93,7 @@ TEST_CASE("timed: an end that does not block") {
   REQUIRE(Get(server));
 }
 
-TEST_CASE("timed: children of fork ask in turn with their parent") {
+TEST_CASE("turns: children of fork ask in turn with their parent") {
   const Sizes sizes = AnySizes();
   Listener listener = Listen();
   const pid_t server = Serve(listener, sizes, kTurns);
@@ -119,7 +118,7 @@ TEST_CASE("timed: children of fork ask in turn with their parent") {
   REQUIRE(ExitedWith(Reap(server), 0));
 }
 
-TEST_CASE("timed: a half close at any turn") {
+TEST_CASE("turns: a half close at any turn") {
   const Sizes sizes = AnySizes();
   const int turns = GENERATE(2, 17, 20, 29, 36, 45, 60);
   Listener listener = Listen();
@@ -132,7 +131,7 @@ TEST_CASE("timed: a half close at any turn") {
   REQUIRE(ExitedWith(Reap(server), 0));
 }
 
-TEST_CASE("timed: a stream behind the turns") {
+TEST_CASE("turns: a stream behind the turns") {
   const Sizes sizes = AnySizes();
   const int turns = GENERATE(20, 33, 45);
   Pair pair = MakePair();
