@@ -74,6 +74,12 @@ bool Rep::due_after_direct() const { return update_asked || resizing.ask_due() |
 
 bool Engine::plain() const { return rep_->plain() && rep_->sink.takes_directly(); }
 
+bool Engine::ReceiveWithin(MutableBytes out) {
+  const bool read = rep_->sink.ReadWithin(out);
+  SDP_DCHECK(rep_->IsConsistent());
+  return read;
+}
+
 bool Engine::may_send_direct(size_t size) const { return rep_->may_send_direct(size); }
 
 void Engine::SendDirect(uint32_t size, std::span<std::byte, kDataHeader> header) {

@@ -136,6 +136,9 @@ class Engine {
   // Returns true if nothing is under way but usual Data, both ways, nothing received is unread, and no action
   // is due. Only what this end does, or receives, ends that.
   [[nodiscard]] bool plain() const;
+  // Receive() that fills `out` from within a message, while no Out-Of-Band data is known: less is unread
+  // then, and nothing else has changed. Returns false, and does nothing, elsewhere.
+  bool ReceiveWithin(MutableBytes out);
   // Counts the next `size` bytes of the stream as sent. Writes the header that precedes them on the link.
   void SendDirect(uint32_t size, std::span<std::byte, kDataHeader> header);
   // Returns true if a message of `length` bytes that begins with `header` may be taken by ReceiveDirect().

@@ -80,6 +80,17 @@ size_t ReceiveQueue::Read(std::span<const MutableBytes> out, uint64_t limit, boo
   return total;
 }
 
+bool ReceiveQueue::ReadWithin(MutableBytes out) {
+  if (size_ == consumed_) return false;
+  Piece& piece = at(consumed_);
+  if (piece.size <= out.size()) return false;
+  std::memmove(out.data(), piece.data, out.size());
+  piece.data += out.size();
+  piece.size -= static_cast<uint32_t>(out.size());
+  bytes_ -= out.size();
+  return true;
+}
+
 void ReceiveQueue::DropAll() {
   while (consumed_ < size_) Consume(&at(consumed_));
   bytes_ = 0;

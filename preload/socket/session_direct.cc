@@ -52,9 +52,10 @@ bool Session::ComesDirect() const {
 std::optional<uint64_t> Session::DirectBytes() const {
   verbs::Direct* const link = DirectLink();
   if (link == nullptr) return std::nullopt;
-  std::optional<verbs::Direct::Arrived> last = lent_;
+  std::optional<verbs::Direct::Arrived> last;
+  if (lent_) last = lent_->last_counted;
   const uint64_t in_link = link->InLink();
-  uint64_t bytes = 0;
+  uint64_t bytes = lent_ ? lent_->counted : 0;
   for (int messages = 0; messages < kMostLookedAt; ++messages) {
     if ((last ? last->end : 0) == in_link) return bytes;
     DataHeader header;
@@ -64,6 +65,7 @@ std::optional<uint64_t> Session::DirectBytes() const {
     if (!data) return std::nullopt;
     bytes += next->length - header.size();
     last = next;
+    if (lent_) lent_->last_counted = *last, lent_->counted = bytes;
   }
   return std::nullopt;
 }
@@ -146,8 +148,8 @@ void Session::LendDirect(verbs::Direct* link, Bytes header, const verbs::Direct:
   const auto [payload, rest] = link->LendDirect(header.size());
   const std::array pieces = {header, payload, rest};
   recorder_.NoteReceived({&header, 1}, arrived.length, arrived.solicited, std::nullopt);
-  lent_ = arrived;
-  lent_->untaken = 0;
+  lent_.emplace(arrived);
+  lent_->last_counted.untaken = 0;
   engine_->HandleReceive({.length = arrived.length,
                           .pieces = std::span(pieces).first(rest.empty() ? 2 : 3),
                           .token = kLent,

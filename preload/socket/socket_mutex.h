@@ -13,6 +13,12 @@ namespace sdp::preload {
 
 class StreamSocket;
 
+// What may go the express way (stream_socket_express.cc).
+enum class Express : bool {
+  kAll,
+  kLeftovers,  // receives of what is left of a message that a receive has begun
+};
+
 class SocketMutex {
  public:
   // Excludes only threads of this process. An owner may change anything about the socket, and so closes its
@@ -35,10 +41,14 @@ class SocketMutex {
     friend class SocketMutex;
     // How many calls may still go the express way, before one looks at everything again.
     [[nodiscard]] uint32_t express_calls() const { return express_calls_.load(std::memory_order_relaxed); }
-    void set_express_calls(uint32_t calls) { express_calls_.store(calls, std::memory_order_relaxed); }
+    void set_express_calls(uint32_t calls, bool leftovers = false) {
+      leftovers_ = leftovers;
+      express_calls_.store(calls, std::memory_order_relaxed);
+    }
 
     Mutex mutex_;
     std::atomic<uint32_t> express_calls_{0};  // written with the lock held
+    bool leftovers_ = false;
   };
 
   explicit SocketMutex(StreamSocket* socket) : socket_(socket) {}
@@ -64,7 +74,9 @@ class SocketMutex {
   void set_shared(bool shared) { shared_.store(shared, std::memory_order_relaxed); }
   [[nodiscard]] bool shared() const { return shared_.load(std::memory_order_relaxed); }
   // With the lock held: so many calls may go the express way, unless another owner comes first.
-  void OpenExpress(uint32_t calls) { own_.set_express_calls(calls); }
+  void OpenExpress(uint32_t calls, Express way = Express::kAll) {
+    own_.set_express_calls(calls, way == Express::kLeftovers);
+  }
 
  private:
   void Leave();
@@ -74,21 +86,24 @@ class SocketMutex {
   std::atomic<bool> shared_{false};
 };
 
-// Takes the lock for a call on the express way, if that is open.
+// Takes the lock for a call on the express way, if that is open. kLeftovers: also if it is open for those
+// alone.
 class ExpressLock {
  public:
-  explicit ExpressLock(SocketMutex& mutex) : own_(mutex.own()) {
+  explicit ExpressLock(SocketMutex& mutex, Express way = Express::kAll) : own_(mutex.own()) {
     if (own_.express_calls() == 0) return;  // or each call would lock twice
     own_.mutex_.lock();
     const uint32_t calls = own_.express_calls();
-    taken_ = calls != 0;
-    taken_ ? own_.set_express_calls(calls - 1) : own_.mutex_.unlock();
+    taken_ = calls != 0 && (!own_.leftovers_ || way == Express::kLeftovers);
+    taken_ ? own_.set_express_calls(calls - 1, own_.leftovers_) : own_.mutex_.unlock();
   }
   ~ExpressLock() { Unlock(); }
   ExpressLock(const ExpressLock&) = delete;
   ExpressLock& operator=(const ExpressLock&) = delete;
   // False: the way is closed, and the caller has no lock.
   [[nodiscard]] bool taken() const { return taken_; }
+  // Of a lock that is taken: the way is open for leftovers alone.
+  [[nodiscard]] bool leftovers() const { return own_.leftovers_; }
   // For a caller that sets errno: the handler of a signal may run here.
   void Unlock() {
     if (std::exchange(taken_, false)) own_.mutex_.unlock();

@@ -296,6 +296,7 @@ class StreamSocket final : public Socket {
   void OpenExpress(int inside);
   std::optional<ssize_t> SendExpress(const iovec& piece, int flags);
   std::optional<ssize_t> ReceiveExpress(const iovec& piece, int flags, size_t* taken);
+  std::optional<ssize_t> ReceiveLeftovers(MutableBytes room);
   std::optional<Readiness> ReadinessExpress();
   bool ObserveExpress(ReadinessObserver* observer, int fd);
   bool ForgetExpress(ReadinessObserver* observer, int fd);

@@ -7,6 +7,8 @@
 // link, where each call on the express way looks. A call that finds anything but usual Data there goes the
 // usual way. So does one of every kExpressCalls, and a send or a fruitless receive a clock tick or some
 // later: it finds a peer that has gone without a word.
+//
+// A receive that has left some of a message opens the way for receives of the rest alone, over any link.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -15,6 +17,7 @@
 #include "preload/fail.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -30,18 +33,23 @@ constexpr int kLooksForSoon = 200;
 
 // With the lock held, at the end of a call; `inside`: how many threads are in calls, the caller included.
 void StreamSocket::OpenExpress(int inside) {
-  if (session_ == nullptr || queue_pair().direct() == nullptr) return;  // most sockets without a local link
-  const bool connected = state_ == State::kSdp && !foreign() && TakesDirect() && session_->plain() &&
+  if (session_ == nullptr) return;
+  const bool leftovers = engine().readable_bytes() != 0;
+  if (!leftovers && queue_pair().direct() == nullptr) return;  // most sockets without a local link
+  const bool connected = state_ == State::kSdp && !foreign() && shared_ == nullptr &&
                          seen_move_steps_ == session_->move_steps() && !abort_noted_;
-  const bool open = pending_error_ == 0 && !receive_shut_ && !send_shut_ && !locked_for_fork_ && !ending_;
-  const bool at_rest = corked_.empty() && !lending_.offered() && !session_->has_unsent() &&
-                       zero_copies_told_ == zero_copies_sent_ && !board_.full() && engine().writable();
+  const bool open = pending_error_ == 0 && !receive_shut_ && !locked_for_fork_ && !ending_;
   const bool alone = board_.unheard() && calls_inside_ == inside && !kept_for_calls_ && left_until_ == kNever;
-  const bool unasked = !options_.cork() && options_.receive_low_water() <= 1 && !ForcesTransactions() &&
-                       engine().source_threshold() >= kLargestExpress;
+  const bool unasked = options_.receive_low_water() <= 1 && !ForcesTransactions();
   // Statistics that a call leaves unpublished are the helper's to publish.
   const bool looked_at = quiet_.looked_at() && Background::Runs() && !QuietLinks::stopped();
-  if (connected && open && at_rest && alone && unasked && looked_at) mutex_.OpenExpress(kExpressCalls);
+  if (!connected || !open || !alone || !unasked || !looked_at) return;
+  if (leftovers) return mutex_.OpenExpress(kExpressCalls, Express::kLeftovers);
+  const bool at_rest = TakesDirect() && session_->plain() && !send_shut_ && corked_.empty() &&
+                       !lending_.offered() && !session_->has_unsent() &&
+                       zero_copies_told_ == zero_copies_sent_ && !board_.full() && engine().writable();
+  if (at_rest && !options_.cork() && engine().source_threshold() >= kLargestExpress)
+    mutex_.OpenExpress(kExpressCalls);
 }
 
 // Returns nothing if the call is to go the usual way.
@@ -79,18 +87,28 @@ bool StreamSocket::ComesSoon(int flags) {
   return false;
 }
 
+// The program reads a message in pieces, and this is not the last one: nothing becomes due.
+std::optional<ssize_t> StreamSocket::ReceiveLeftovers(MutableBytes room) {
+  if (room.empty() || !MayWrite(room.data(), room.size()) || !session_->ReceiveWithin(room))
+    return std::nullopt;
+  ++calls_;
+  report_.NoteTraffic();
+  return static_cast<ssize_t>(room.size());
+}
+
 // Returns nothing if the call is to go on the usual way, with `*taken` bytes.
 std::optional<ssize_t> StreamSocket::ReceiveExpress(const iovec& piece, int flags, size_t* taken) {
   if ((flags & ~kExpressFlags) != 0) return std::nullopt;
-  ExpressLock lock(mutex_);
+  ExpressLock lock(mutex_, Express::kLeftovers);
   if (!lock.taken()) return std::nullopt;
+  const MutableBytes room(static_cast<std::byte*>(piece.iov_base), piece.iov_len);
+  if (lock.leftovers()) return ReceiveLeftovers(room);
   if (session_->HasNothingInLink() && !ComesSoon(flags)) {
     if (Blocks(flags) || CoarseNow() != found_nothing_) return std::nullopt;
     lock.Unlock();
     return Fail(EAGAIN);
   }
   const uint64_t write_edge = board_.edges(engine()).write;
-  const MutableBytes room(static_cast<std::byte*>(piece.iov_base), piece.iov_len);
   *taken = session_->ReceiveAllDirect(room);
   if (*taken == 0) return std::nullopt;
   ++calls_;

@@ -359,6 +359,7 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
       // Who asks behind each of many reads learns whether to go on.
       if (const auto there = CountWhereItIs()) {
         answer = *there;
+        OpenExpress(/*inside=*/0);
         break;
       }
       if (foreign() || ReadableAtOnce() < kStillMuch ||
@@ -370,6 +371,7 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
         AfterProgress();
       }
       told_readable_ = ReadableAtOnce();
+      OpenExpress(/*inside=*/0);
       answer = static_cast<int64_t>(std::min<uint64_t>(told_readable_, 0x7fffffff));
       break;
     case SIOCOUTQ:  // TIOCOUTQ

@@ -33,6 +33,27 @@ TEST_CASE("Bcopy: what is sent arrives, and one small exchange is two messages")
   CHECK(pair.Settle() == 0);
 }
 
+TEST_CASE("Bcopy: a read within a message changes nothing else, and is refused beside urgent data") {
+  EnginePair pair({}, {});
+  const auto read_within = [&](size_t size) {
+    std::string text(size, '\0');
+    return pair.z.engine.ReceiveWithin(std::as_writable_bytes(std::span(text))) ? text : "";
+  };
+  CHECK(pair.a.Send("abcdef") == 6);
+  pair.Settle();
+  const uint64_t edge = pair.z.engine.read_edge();
+  CHECK(read_within(2) == "ab");
+  CHECK(pair.z.engine.readable_bytes() == 4);
+  CHECK(pair.z.engine.read_edge() == edge);
+  CHECK(pair.Settle() == 0);
+  CHECK(read_within(4).empty());
+  CHECK(pair.z.Read(1) == "c");
+  CHECK(pair.a.Send("!", {.out_of_band = true}) == 1);
+  pair.Settle();
+  CHECK(read_within(1).empty());
+  CHECK(pair.z.Read(9) == "def");
+}
+
 TEST_CASE("Bcopy: a write is cut to the peer's Private Buffers") {
   ScriptedPeer peer;  // 1000 bytes of payload each
   const std::string text = Letters(2500);

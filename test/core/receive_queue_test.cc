@@ -32,6 +32,28 @@ TEST_CASE("receive queue: memory is given back when its message is read") {
   CHECK(queue.empty());
 }
 
+TEST_CASE("receive queue: a read within a piece takes that alone, and gives nothing back") {
+  ReceiveQueue queue;
+  std::string text(2, '\0');
+  const MutableBytes room = std::as_writable_bytes(std::span(text));
+  CHECK_FALSE(queue.ReadWithin(room));
+  const std::string first = "abc", rest = "def";
+  const std::array<Bytes, 2> pieces = {Of(first), Of(rest)};
+  queue.Push(pieces, 0, 0, 7, 100);
+  CHECK(queue.ReadWithin(room));
+  CHECK(text == "ab");
+  CHECK(queue.IsConsistent());
+  CHECK(queue.bytes() == 4);
+  CHECK_FALSE(queue.ReadWithin(room));
+  CHECK_FALSE(queue.ReadWithin(room.first(1)));
+  CHECK(Read(queue, 2) == "cd");
+  CHECK(queue.ReadWithin(room.first(1)));
+  CHECK(text == "eb");
+  CHECK(queue.PollRelease() == std::nullopt);
+  CHECK(Read(queue, 2) == "f");
+  CHECK(queue.PollRelease() == 7);
+}
+
 TEST_CASE("receive queue: a message whose memory its lender needs back is kept") {
   ReceiveQueue queue;
   std::string before = "before", first = "abc", rest = "def", behind = "behind";

@@ -45,6 +45,29 @@ TEST_CASE("express lock: every other owner of the lock closes the way") {
   CHECK_FALSE(IsOpen(mutex));
 }
 
+TEST_CASE("express lock: a way for leftovers is open to who can receive those") {
+  SocketMutex mutex(nullptr);
+  {
+    const std::lock_guard lock(mutex);
+    mutex.OpenExpress(2, Express::kLeftovers);
+  }
+  for (int i = 0; i < 2; ++i) {
+    CHECK_FALSE(IsOpen(mutex));
+    const ExpressLock lock(mutex, Express::kLeftovers);
+    REQUIRE(lock.taken());
+    CHECK(lock.leftovers());
+  }
+  CHECK_FALSE(ExpressLock(mutex, Express::kLeftovers).taken());
+  {
+    const std::lock_guard lock(mutex);
+    mutex.OpenExpress(2);
+  }
+  CHECK(IsOpen(mutex));
+  const ExpressLock lock(mutex, Express::kLeftovers);
+  CHECK(lock.taken());
+  CHECK_FALSE(lock.leftovers());
+}
+
 TEST_CASE("express lock: it excludes the other owners") {
   SocketMutex mutex(nullptr);
   {

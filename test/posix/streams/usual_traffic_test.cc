@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 
 #include "test/posix/support.h"
 
@@ -204,6 +205,76 @@ TEST_CASE("usual traffic: a message that is not read whole stays readable, level
     REQUIRE(ReceiveExactly(pair.server, 3) == "bcd");
     REQUIRE(epoll_wait(set, &event, 1, 0) == 0);
   }
+}
+
+TEST_CASE("usual traffic: a large message is read in pieces, whatever comes between them") {
+  constexpr size_t kMessage = 60'000;
+  constexpr size_t kPiece = 700;
+  const bool nonblocking = GENERATE(false, true);
+  Pair pair = SettledPair(nonblocking);
+  std::string whole = Pattern(kMessage, 5);
+  REQUIRE(SendAll(pair.client, whole));
+  while (Unread(pair.server) < static_cast<int>(kMessage)) REQUIRE(WaitFor(pair.server, POLLIN));
+  size_t at = 0;
+  const auto read_some = [&] {
+    for (int i = 0; i < 6; ++i, at += kPiece) {
+      std::string piece(kPiece, '\0');
+      REQUIRE(recv(pair.server, piece.data(), kPiece, 0) == static_cast<ssize_t>(kPiece));
+      REQUIRE(piece == whole.substr(at, kPiece));
+    }
+  };
+  const auto between = [&](const char* what, const std::function<void()>& rare) {
+    INFO(what);
+    read_some();
+    rare();
+  };
+  between("counting", [&] { CHECK(Unread(pair.server) == static_cast<int>(kMessage - at)); });
+  between("peeking", [&] { CHECK(Peek(pair.server) == whole.substr(at, 16)); });
+  between("memory that is not there", [&] {
+    REQUIRE_ERRNO(recv(pair.server, reinterpret_cast<char*>(8), 4, 0), EFAULT);
+    CHECK(recv(pair.server, nullptr, 0, 0) == 0);
+  });
+  between("dropping", [&] {
+    REQUIRE(recv(pair.server, nullptr, 10, MSG_TRUNC) == 10);
+    at += 10;
+  });
+  between("an answer", [&] {
+    REQUIRE(SendAll(pair.server, "go on"));
+    REQUIRE(ReceiveExactly(pair.client, 5) == "go on");
+  });
+  between("more", [&] {
+    REQUIRE(SendAll(pair.client, "more"));
+    whole += "more";
+    while (Unread(pair.server) < static_cast<int>(whole.size() - at)) REQUIRE(WaitFor(pair.server, POLLIN));
+  });
+  between("a low-water mark", [&] {
+    SetOption(pair.server, SOL_SOCKET, SO_RCVLOWAT, 100'000);
+    CHECK(PollOne(pair.server, POLLIN, 0) == 0);
+    SetOption(pair.server, SOL_SOCKET, SO_RCVLOWAT, 1);
+    CHECK(PollOne(pair.server, POLLIN, 0) == POLLIN);
+  });
+  between("a duplicate", [&] { pair.server = Fd(dup(pair.server)); });
+  between("a child", [&] {
+    const pid_t child =
+        Child([&] { return ReceiveExactly(pair.server, kPiece) == whole.substr(at, kPiece) ? 0 : 1; });
+    CHECK(ExitedWith(Reap(child), 0));
+    at += kPiece;
+  });
+  between("urgent data", [&] {
+    REQUIRE(send(pair.client, "!", 1, MSG_OOB) == 1);
+    REQUIRE(WaitFor(pair.server, POLLPRI));
+    char byte = 0;
+    CHECK(recv(pair.server, &byte, 1, MSG_OOB) == 1);
+    CHECK(byte == '!');
+  });
+  between("the peer's end", [&] {
+    pair.client.reset();
+    REQUIRE(WaitFor(pair.server, POLLRDHUP));
+  });
+  read_some();
+  CHECK(ReceiveExactly(pair.server, whole.size() - at) == whole.substr(at));
+  char byte;
+  CHECK(recv(pair.server, &byte, 1, 0) == 0);
 }
 
 TEST_CASE("usual traffic: each arrival is an edge, though an earlier one is unread") {
