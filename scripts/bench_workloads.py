@@ -131,7 +131,7 @@ class Streams(Iperf3):
 
 
 class Large(Bench):
-    """Blocking 1 MiB messages, the ones that Zcopy is for."""
+    """Blocking 1 MiB messages."""
 
     size, total = 1 << 20, 1 << 30  # bytes of a message, and for each second of a run
     shapes = {"stream": "one way", "turns": "there and back", "requests": "answers"}

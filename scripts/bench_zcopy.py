@@ -1,5 +1,5 @@
-"""scripts/bench zcopy: the transfer mechanisms over message sizes (SDP 9), each forced, the policy's choice,
-and plain TCP.
+"""scripts/bench zcopy: the transfer mechanisms over message sizes (SDP 9), each forced, what the library
+does by itself, and plain TCP.
 
 test/programs/transfer moves blocking messages between two processes in three shapes. All curves of a point
 are measured in turns, in an order that changes; a value is the median. Beside the rate stands the processor
@@ -206,13 +206,7 @@ def main(argv):
     parser.add_argument(
         "--runs", type=int, default=5, help="how often each curve of a point is measured (default 5)"
     )
-    parser.add_argument(
-        "--bytes",
-        type=int,
-        default=1 << 30,
-        help="most bytes of a run (default 1 GiB; with less the trials of the first turns weigh more in what "
-        "the policy gets)",
-    )
+    parser.add_argument("--bytes", type=int, default=1 << 30, help="most bytes of a run (default 1 GiB)")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=tuple(SHAPES))
     parser.add_argument(

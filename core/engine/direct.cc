@@ -1,5 +1,6 @@
 // The direct way: one usual Data message passes between the link and the program's memory, without an action
 // or an input between. Its effects are those of Send() and PollAction(), or of HandleReceive() and Receive().
+// A read from within a message that has come needs neither, too.
 #include <utility>
 
 #include "core/base/check.h"
@@ -74,10 +75,11 @@ bool Rep::due_after_direct() const { return update_asked || resizing.ask_due() |
 
 bool Engine::plain() const { return rep_->plain() && rep_->sink.takes_directly(); }
 
-bool Engine::ReceiveWithin(MutableBytes out) {
-  const bool read = rep_->sink.ReadWithin(out);
+uint32_t Engine::readable_piece() const { return rep_->sink.readable_piece(); }
+
+void Engine::ReceiveWithin(MutableBytes out) {
+  rep_->sink.ReadWithin(out);
   SDP_DCHECK(rep_->IsConsistent());
-  return read;
 }
 
 bool Engine::may_send_direct(size_t size) const { return rep_->may_send_direct(size); }

@@ -155,8 +155,6 @@ void Engine::SetZcopyThreshold(uint32_t bytes) {
   rep_->options.source_threshold = rep_->options.sink_threshold = bytes;
 }
 
-void Engine::SetSourceThreshold(uint32_t bytes) { rep_->options.source_threshold = bytes; }
-
 void Engine::TrimSendBuffer() { rep_->source.TrimBuffer(); }
 size_t Engine::send_buffer_memory() const { return rep_->source.buffer().allocated(); }
 

@@ -136,9 +136,11 @@ class Engine {
   // Returns true if nothing is under way but usual Data, both ways, nothing received is unread, and no action
   // is due. Only what this end does, or receives, ends that.
   [[nodiscard]] bool plain() const;
-  // Receive() that fills `out` from within a message, while no Out-Of-Band data is known: less is unread
-  // then, and nothing else has changed. Returns false, and does nothing, elsewhere.
-  bool ReceiveWithin(MutableBytes out);
+  // Returns how many bytes the oldest piece of an unread message has; 0 while Out-Of-Band data is known.
+  [[nodiscard]] uint32_t readable_piece() const;
+  // Receive() that fills `out`, which is smaller than readable_piece(). Less is unread then. Nothing else
+  // changes, and no action is due.
+  void ReceiveWithin(MutableBytes out);
   // Counts the next `size` bytes of the stream as sent. Writes the header that precedes them on the link.
   void SendDirect(uint32_t size, std::span<std::byte, kDataHeader> header);
   // Returns true if a message of `length` bytes that begins with `header` may be taken by ReceiveDirect().
@@ -195,10 +197,9 @@ class Engine {
   void PreferPipelined(bool value);
   // Returns the room of the peer's oldest SinkAvail; 0 if there is none. A source offer goes there at once.
   [[nodiscard]] uint32_t sink_avail_bytes() const;
-  // Set the Bcopy threshold for send and receive buffers, or for send buffers only. Larger buffers may avoid
-  // the copy from now on; UINT32_MAX: none does.
+  // Sets the Bcopy threshold for send and receive buffers. Larger buffers may avoid the copy from now on;
+  // UINT32_MAX: none does.
   void SetZcopyThreshold(uint32_t bytes);
-  void SetSourceThreshold(uint32_t bytes);
   // Frees the send buffer's memory if it is empty and was not used since the last call.
   void TrimSendBuffer();
   [[nodiscard]] size_t send_buffer_memory() const;  // bytes

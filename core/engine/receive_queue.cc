@@ -80,15 +80,13 @@ size_t ReceiveQueue::Read(std::span<const MutableBytes> out, uint64_t limit, boo
   return total;
 }
 
-bool ReceiveQueue::ReadWithin(MutableBytes out) {
-  if (size_ == consumed_) return false;
+void ReceiveQueue::ReadWithin(MutableBytes out) {
+  SDP_CHECK(out.size() < oldest_piece());
   Piece& piece = at(consumed_);
-  if (piece.size <= out.size()) return false;
   std::memmove(out.data(), piece.data, out.size());
   piece.data += out.size();
   piece.size -= static_cast<uint32_t>(out.size());
   bytes_ -= out.size();
-  return true;
 }
 
 void ReceiveQueue::DropAll() {

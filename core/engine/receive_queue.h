@@ -31,9 +31,12 @@ class ReceiveQueue {
   // Copies at most `limit` bytes into `out` and returns how many. Does not copy bytes that already lie in
   // place. With `peek` the bytes stay.
   size_t Read(std::span<const MutableBytes> out, uint64_t limit, bool peek);
-  // Fills `out` and returns true if the oldest piece of a message has more unread bytes than that. Else
-  // changes nothing.
-  bool ReadWithin(MutableBytes out);
+  // Returns how many unread bytes the oldest piece of a message has.
+  [[nodiscard]] uint32_t oldest_piece() const {
+    return size_ == consumed_ ? 0 : slots_[(head_ + consumed_) & (capacity_ - 1)].size;
+  }
+  // Fills `out`, which is smaller than oldest_piece().
+  void ReadWithin(MutableBytes out);
   void DropAll();
   // Copies what is unread of the message with `token`, whose memory its lender needs back. PollRelease() does
   // not return that token any more, unless the message was read before.

@@ -23,12 +23,12 @@ class SinkHalf {
   bool HandlePayload(std::span<const Bytes> pieces, size_t header, uint64_t token, uint32_t cost,
                      bool last_is_urgent);
   size_t Read(std::span<const MutableBytes> out, bool peek);
-  // Read() of `out` as a whole, from within a message, while no urgent data is known. Returns false, and does
-  // nothing, elsewhere.
-  bool ReadWithin(MutableBytes out) {
-    if (!urgent_.quiet() || !queue_.ReadWithin(out)) return false;
+  // Returns how many bytes the oldest piece of a message has; 0 while urgent data is known.
+  [[nodiscard]] uint32_t readable_piece() const { return urgent_.quiet() ? queue_.oldest_piece() : 0; }
+  // Read() of `out`, which is smaller than readable_piece().
+  void ReadWithin(MutableBytes out) {
+    queue_.ReadWithin(out);
     read_bytes_ += out.size();
-    return true;
   }
   // Counts the next `count` bytes of the stream, which were placed where the application wants them.
   void PlacedDirectly(uint64_t count) {

@@ -73,11 +73,6 @@ class Session {
   // Needs plain(). Returns 0 if `room` is too small for all that the link has. Returns less than all where
   // something is due, or another kind of message comes: the caller goes on the usual way.
   size_t ReceiveAllDirect(MutableBytes room);
-  // Engine::ReceiveWithin().
-  bool ReceiveWithin(MutableBytes room) {
-    changed_ = true;
-    return engine_->ReceiveWithin(room);
-  }
   // Returns true if the link is memory, and nothing is under way but usual Data past the queues.
   [[nodiscard]] bool plain() const { return !lent_ && DirectLink() != nullptr && engine_->plain(); }
   // Returns true if SendDirect() may follow, with `size` bytes. Needs a link that is memory.
@@ -344,11 +339,12 @@ class Session {
   Time reset_at_{};  // when EndOutlivingLink stops waiting; kNever: it has ended the link
   bool changed_ = true;
   bool reads_little_ = false;
-  // The message that stays in the link, and how far behind it DirectBytes() has counted.
+  // A message that stays in the link, and what DirectBytes() has counted behind that message.
   struct Lent {
-    explicit Lent(const verbs::Direct::Arrived& message) : last_counted(message) {}
-    verbs::Direct::Arrived last_counted;
-    uint64_t counted = 0;  // bytes
+    explicit Lent(const verbs::Direct::Arrived& message) : last(message) {}
+    verbs::Direct::Arrived last;  // the message itself, until others are counted
+    int messages = 0;
+    uint64_t bytes = 0;
   };
   mutable std::optional<Lent> lent_;
   static constexpr uint64_t kLent = UINT64_MAX;  // the token by which the engine has it

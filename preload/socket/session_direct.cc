@@ -14,7 +14,7 @@ namespace sdp::preload {
 
 using DataHeader = std::array<std::byte, engine::kDataHeader>;
 
-// DirectBytes() looks at no more messages than that.
+// DirectBytes() tells of no more messages than that.
 constexpr int kMostLookedAt = 16;
 
 // Returns the link if the next message may be taken off it.
@@ -53,11 +53,19 @@ std::optional<uint64_t> Session::DirectBytes() const {
   verbs::Direct* const link = DirectLink();
   if (link == nullptr) return std::nullopt;
   std::optional<verbs::Direct::Arrived> last;
-  if (lent_) last = lent_->last_counted;
+  int messages = 0;
+  uint64_t bytes = 0;
+  if (lent_) {
+    last = lent_->last;
+    messages = lent_->messages;
+    bytes = lent_->bytes;
+  }
+  // What stays in the link is credit that the peer does not get.
+  const int most = std::min(kMostLookedAt, engine_->receive_buffers() / 4);
   const uint64_t in_link = link->InLink();
-  uint64_t bytes = lent_ ? lent_->counted : 0;
-  for (int messages = 0; messages < kMostLookedAt; ++messages) {
+  for (;; ++messages) {
     if ((last ? last->end : 0) == in_link) return bytes;
+    if (messages >= most) return std::nullopt;
     DataHeader header;
     const auto next = link->LookDirect(header, last ? &*last : nullptr);
     const bool data = next && (last ? engine::Engine::IsPlainData(header, next->length)
@@ -65,9 +73,12 @@ std::optional<uint64_t> Session::DirectBytes() const {
     if (!data) return std::nullopt;
     bytes += next->length - header.size();
     last = next;
-    if (lent_) lent_->last_counted = *last, lent_->counted = bytes;
+    if (lent_) {
+      lent_->last = *last;
+      lent_->messages = messages + 1;
+      lent_->bytes = bytes;
+    }
   }
-  return std::nullopt;
 }
 
 size_t Session::ReceiveDirect(ReceiveCursor* room) {
@@ -149,7 +160,7 @@ void Session::LendDirect(verbs::Direct* link, Bytes header, const verbs::Direct:
   const std::array pieces = {header, payload, rest};
   recorder_.NoteReceived({&header, 1}, arrived.length, arrived.solicited, std::nullopt);
   lent_.emplace(arrived);
-  lent_->last_counted.untaken = 0;
+  lent_->last.untaken = 0;
   engine_->HandleReceive({.length = arrived.length,
                           .pieces = std::span(pieces).first(rest.empty() ? 2 : 3),
                           .token = kLent,

@@ -42,13 +42,16 @@ class SocketMutex {
     // How many calls may still go the express way, before one looks at everything again.
     [[nodiscard]] uint32_t express_calls() const { return express_calls_.load(std::memory_order_relaxed); }
     void set_express_calls(uint32_t calls, bool leftovers = false) {
-      leftovers_ = leftovers;
+      leftovers_.store(leftovers, std::memory_order_relaxed);
       express_calls_.store(calls, std::memory_order_relaxed);
     }
 
     Mutex mutex_;
-    std::atomic<uint32_t> express_calls_{0};  // written with the lock held
-    bool leftovers_ = false;
+    [[nodiscard]] bool leftovers() const { return leftovers_.load(std::memory_order_relaxed); }
+
+    // Written with the lock held.
+    std::atomic<uint32_t> express_calls_{0};
+    std::atomic<bool> leftovers_{false};
   };
 
   explicit SocketMutex(StreamSocket* socket) : socket_(socket) {}
@@ -86,16 +89,18 @@ class SocketMutex {
   std::atomic<bool> shared_{false};
 };
 
-// Takes the lock for a call on the express way, if that is open. kLeftovers: also if it is open for those
-// alone.
+// Takes the lock for a call on the express way, if that is open. With kLeftovers it also takes a way that is
+// open for leftovers alone.
 class ExpressLock {
  public:
   explicit ExpressLock(SocketMutex& mutex, Express way = Express::kAll) : own_(mutex.own()) {
-    if (own_.express_calls() == 0) return;  // or each call would lock twice
+    const auto open = [&] {
+      return own_.express_calls() != 0 && (!own_.leftovers() || way == Express::kLeftovers);
+    };
+    if (!open()) return;  // or each call would lock twice
     own_.mutex_.lock();
-    const uint32_t calls = own_.express_calls();
-    taken_ = calls != 0 && (!own_.leftovers_ || way == Express::kLeftovers);
-    taken_ ? own_.set_express_calls(calls - 1, own_.leftovers_) : own_.mutex_.unlock();
+    taken_ = open();
+    taken_ ? own_.set_express_calls(own_.express_calls() - 1, own_.leftovers()) : own_.mutex_.unlock();
   }
   ~ExpressLock() { Unlock(); }
   ExpressLock(const ExpressLock&) = delete;
@@ -103,7 +108,7 @@ class ExpressLock {
   // False: the way is closed, and the caller has no lock.
   [[nodiscard]] bool taken() const { return taken_; }
   // Of a lock that is taken: the way is open for leftovers alone.
-  [[nodiscard]] bool leftovers() const { return own_.leftovers_; }
+  [[nodiscard]] bool leftovers() const { return own_.leftovers(); }
   // For a caller that sets errno: the handler of a signal may run here.
   void Unlock() {
     if (std::exchange(taken_, false)) own_.mutex_.unlock();

@@ -1,5 +1,6 @@
-// The express way of a StreamSocket: usual Data over a link that is memory, while nothing about the
-// connection is unusual.
+// The express way of a StreamSocket: usual Data, while nothing about the connection is unusual. Over a link
+// that is memory it serves sends, receives and looks. Over any link it serves receives of what is left of a
+// message, behind a receive that has begun it.
 //
 // A send, a receive or a look by the usual way asks some forty questions about rare states. When all answers
 // are the usual ones, it opens the express way: the next calls ask none of them again. Whatever could change
@@ -7,8 +8,6 @@
 // link, where each call on the express way looks. A call that finds anything but usual Data there goes the
 // usual way. So does one of every kExpressCalls, and a send or a fruitless receive a clock tick or some
 // later: it finds a peer that has gone without a word.
-//
-// A receive that has left some of a message opens the way for receives of the rest alone, over any link.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -89,9 +88,12 @@ bool StreamSocket::ComesSoon(int flags) {
 
 // The program reads a message in pieces, and this is not the last one: nothing becomes due.
 std::optional<ssize_t> StreamSocket::ReceiveLeftovers(MutableBytes room) {
-  if (room.empty() || !MayWrite(room.data(), room.size()) || !session_->ReceiveWithin(room))
+  // First the sizes: the program may have room for much more than there is.
+  if (room.empty() || room.size() >= engine().readable_piece() || !MayWrite(room.data(), room.size()))
     return std::nullopt;
-  ++calls_;
+  session_->engine().ReceiveWithin(room);
+  // The link was not looked at: the call does not count in calls_, and the helper goes on.
+  told_in_call_ = UINT64_MAX;
   report_.NoteTraffic();
   return static_cast<ssize_t>(room.size());
 }

@@ -289,7 +289,8 @@ bool Simulation::Read(App* app, const App& from) {
   std::vector<std::byte> data(n);
   const size_t split = Pick(n + 1);
   const MutableBytes out[2] = {MutableBytes(data).first(split), MutableBytes(data).subspan(split)};
-  const bool within = !peek && Pick(4) == 0 && engine.ReceiveWithin(data);
+  const bool within = !peek && n < engine.readable_piece() && Pick(2) == 0;
+  if (within) engine.ReceiveWithin(data);
   const size_t count = within ? n : engine.Receive(out, {peek});
   app->end->Drain();
   for (size_t i = 0; i < count; ++i)
