@@ -1,6 +1,6 @@
 // The direct way: one usual Data message passes between the link and the program's memory, without an action
 // or an input between. Its effects are those of Send() and PollAction(), or of HandleReceive() and Receive().
-// A read from within a message that has come needs neither, too.
+// ReceiveWithin() takes a part of a message that has come, likewise without an action.
 #include <utility>
 
 #include "core/base/check.h"

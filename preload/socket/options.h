@@ -31,7 +31,7 @@ inline constexpr uint32_t kWorthRegistering = 512 * 1024;
 inline constexpr uint32_t kWorthLending = 64 * 1024 - 1;
 
 // Sets which mechanisms the engine may use, and from which size on. A kernel RNIC reads large sends (SDP
-// 9.2). The embedded RNIC copies all: its Read Responses would be copied in and out of the kernel, or the
+// 9.2). The embedded RNIC copies all. Its Read Responses would be copied in and out of the kernel, or of
 // shared memory, like Sends, and writer and reader would wait for each other. It answers a peer that lends.
 // Forcing a mechanism is for measurements: what it cannot carry is copied.
 inline void ChooseMechanisms(RnicKind rnic, engine::Options* options) {
