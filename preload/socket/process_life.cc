@@ -29,6 +29,7 @@
 #include "preload/socket/shared_arena.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/unbounded_poll.h"
 #include "verbs/softiwarp/soft_rnic.h"
 
 namespace sdp::preload {
@@ -90,6 +91,10 @@ Time EndOfPatience() {
   return end_of_patience.compare_exchange_strong(first, from_now) ? from_now : first;
 }
 
+void RemoveStatistics() {
+  if (stats::StatsSegment* segment = OpenStatistics(); segment != nullptr && !Confined()) segment->Remove();
+}
+
 // Returns the sockets with a number, and those without that the helper still has.
 std::vector<SocketRef> AllWithTasks() {
   std::vector<SocketRef> sockets;
@@ -101,41 +106,43 @@ std::vector<SocketRef> AllWithTasks() {
   return sockets;
 }
 
-// Serves all sockets in turn, since one may be the other's peer.
-void AwaitSent(const std::vector<SocketRef>& sockets, Time deadline) {
-  for (bool all = false; !all && Now() < deadline;) {
-    all = true;
-    for (const SocketRef& socket : sockets)
-      all = static_cast<StreamSocket*>(socket.get())->StepToSent() && all;
-    if (!all) nanosleep(&kRestBetweenSteps, nullptr);
+constinit std::atomic<uint64_t> steps_to_end{0};
+
+// Ends all connections. Serves them in turn, since one may be the other's peer.
+void EndConnections(StreamSocket::ProcessEnd how, Time deadline, pthread_t interrupted = {}) {
+  const std::vector<SocketRef> sockets = AllWithTasks();
+  for (;;) {
+    bool all = true;
+    for (const SocketRef& socket : sockets) {
+      if (Now() >= deadline) return;
+      IfThereIsMemory([&] {
+        if (!static_cast<StreamSocket*>(socket.get())->StepToEnd(how, interrupted)) all = false;
+      });
+      ++steps_to_end;
+    }
+    if (all) return;
+    UnboundedPoll(nullptr, 0, &kRestBetweenSteps, nullptr);
   }
+}
+
+void EndConnectionsAtOnce() {
+  ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { socket->EndAtOnce(); }); });
 }
 
 // --- A signal ends the process: its handler waits in one thread, and the helper does the work.
 
 constinit std::atomic<pthread_t> interrupted_thread{};
-constinit std::atomic<uint64_t> steps_to_end{0};
 constinit std::atomic<bool> all_said{false};
 
-void EndConnections() {
+void EndInHelper() {
   StreamSocket::NoteProcessEnds();
-  const Time deadline = EndOfPatience();
-  const std::vector<SocketRef> sockets = AllWithTasks();
-  for (bool all = false; !all && Now() < deadline; nanosleep(&kRestBetweenSteps, nullptr)) {
-    all = true;
-    for (const SocketRef& socket : sockets) {
-      if (Now() >= deadline) break;
-      if (!static_cast<StreamSocket*>(socket.get())->StepToEnd(interrupted_thread)) all = false;
-      ++steps_to_end;
-    }
-  }
+  EndConnections(StreamSocket::ProcessEnd::kExit, EndOfPatience(), interrupted_thread);
   all_said = true;
 }
 
 void SayLastWords() {
   interrupted_thread = pthread_self();
-  if (!Background::TakeOver(EndConnections))
-    return ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { socket->EndAtOnce(); }); });
+  if (!Background::TakeOver(EndInHelper)) return EndConnectionsAtOnce();
   const Time deadline = EndOfPatience() + kPatienceForLastStep;
   uint64_t seen = 0;
   Time since = Now();
@@ -252,15 +259,12 @@ void ConfinementRefused() {
 void ProcessExit() {
   SignalEnd::AwaitIfUnderWay();
   StreamSocket::NoteProcessEnds();
-  const Time deadline = EndOfPatience();
-  ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { socket->BeginToFinish(); }); });
-  const auto finish = [&](StreamSocket* socket) { IfThereIsMemory([&] { socket->FinishAtExit(deadline); }); };
-  ForEachSocket(finish);
-  IfThereIsMemory([&] {
-    for (const SocketRef& owner : Background::Owners()) finish(static_cast<StreamSocket*>(owner.get()));
-  });
-  IfThereIsMemory([&] { AwaitSent(AllWithTasks(), deadline); });
-  if (stats::StatsSegment* segment = OpenStatistics(); segment != nullptr && !Confined()) segment->Remove();
+  try {
+    EndConnections(StreamSocket::ProcessEnd::kExit, EndOfPatience());
+  } catch (const std::bad_alloc&) {
+    EndConnectionsAtOnce();
+  }
+  RemoveStatistics();
 }
 
 void FinishBeforeExec() {
@@ -271,13 +275,7 @@ void FinishBeforeExec() {
     constexpr sockaddr kNobody{.sa_family = AF_UNSPEC, .sa_data = {}};
     socket->Connect(fd, &kNobody, sizeof kNobody);
   });
-  const Time deadline = Now() + kExitPatience;
-  std::vector<SocketRef> sockets = AllWithTasks();
-  for (const SocketRef& socket : sockets) static_cast<StreamSocket*>(socket.get())->LeaveListenerForExec();
-  std::erase_if(sockets, [&](const SocketRef& socket) {
-    return !static_cast<StreamSocket*>(socket.get())->EndForExec(deadline);
-  });
-  AwaitSent(sockets, deadline);
+  EndConnections(StreamSocket::ProcessEnd::kExec, Now() + kExitPatience);
 }
 
 bool BeforeCallOfOneThread() { return Background::EndIfAlone(); }
@@ -287,8 +285,8 @@ void AfterCallOfOneThread() { Background::Resume(); }
 void ProcessExitAtOnce() {
   SignalEnd::AwaitIfUnderWay();
   if (!Critical::MayBeInHandler()) return ProcessExit();
-  ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { socket->FinishAtOnce(); }); });
-  if (stats::StatsSegment* segment = OpenStatistics(); segment != nullptr && !Confined()) segment->Remove();
+  EndConnectionsAtOnce();
+  RemoveStatistics();
 }
 
 }  // namespace sdp::preload

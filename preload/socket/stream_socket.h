@@ -202,26 +202,15 @@ class StreamSocket final : public Socket {
   void PrepareConfinement(int fd);
   // Behind that of all sockets: a listener waits until `give_up` for what other processes have taken on.
   void FinishConfinement(Time give_up);
-  // The process ends: what it has sent must leave, and the peer must learn that no more comes. First as far
-  // as that goes without waiting, for all; then bounded by `deadline`.
-  void BeginToFinish();
   // What other threads send from here on is EPIPE without a signal.
   static void NoteProcessEnds();
-  void FinishAtExit(Time deadline);
-  // Closed already, or about to be by an exec: then it ends now. StepToSent goes on.
-  [[nodiscard]] bool EndForExec(Time deadline);
-  // Ahead of that: what an exec takes its listener from is for others.
-  void LeaveListenerForExec();
-  // Behind that: has the kernel sent it all? Takes what the peer says meanwhile. Round about, since the
-  // reader may be a connection of the same process.
-  [[nodiscard]] bool StepToSent();
-  // The same as far as no lock, no memory and no peer has to be waited for.
-  void FinishAtOnce();
-  // A signal ends the process (stream_socket_signal_end.cc), as close does the connection. To be called until
-  // it returns true: nothing of this socket holds the process up any more. Not in the handler; `interrupted`:
-  // the thread that is in it, and goes on with nothing.
-  [[nodiscard]] bool StepToEnd(pthread_t interrupted);
-  // In the handler, where nobody else can do it.
+  // The process ends, or an exec is about to close its descriptors: what it has sent must leave, and the peer
+  // must learn that no more comes. One step, without waiting. Returns true if nothing of this socket holds
+  // the process up any more. `interrupted`: a thread that a signal has taken out of its call for good; 0:
+  // none. Must not be called in a handler.
+  enum class ProcessEnd : bool { kExit, kExec };
+  [[nodiscard]] bool StepToEnd(ProcessEnd how, pthread_t interrupted);
+  // In a handler, or without memory: as far as no peer has to be waited for.
   void EndAtOnce();
 
  private:
@@ -519,18 +508,13 @@ class StreamSocket final : public Socket {
   // This process alone holds the connection from here on, with all its state; it holds it no longer.
   void StopSharing();
   void DropShared();
-  // If other processes hold the connection and it needs nothing of this one: gone from here. With own()
-  // locked, not entered.
-  bool LeaveToOthers();
-  // The same, but it stays here as well: its end is theirs.
-  bool EndsWithOthers();
+  // With own() locked, not entered. Returns true, with the shared lock, if other processes hold the
+  // connection and it needs nothing of this one.
   bool OthersGoOn();
-  void FinishShared(Lock& lock, Time deadline);
-  // The same from _exit, or a signal's handler. True: the end of the connection is this process's to make,
-  // and its newest state is here.
+  void ForgetShared();
+  // From _exit, or a signal's handler. True: the end of the connection is this process's to make, and its
+  // newest state is here.
   bool FinishSharedAtOnce();
-  // To the peer, unless bytes unread are to reset the connection.
-  void SayEndAtOnce();
   // Nobody tells a sleeper what another process does to the connection: it looks again after this.
   Duration NextNap();
   [[nodiscard]] bool foreign() const { return foreign_ || away_; }
@@ -543,8 +527,8 @@ class StreamSocket final : public Socket {
   // an errno: EAGAIN, EINTR; EIO: it never will. `deadline`: of the whole call; if it has none yet, `timeout`
   // (0: without end) from now.
   int AwaitConnection(Lock& lock, bool nonblocking, Duration timeout, Time* deadline);
-  // For a moment, once, and not beyond `deadline`: of calls that cannot say EAGAIN.
-  void AwaitOwner(Lock& lock, Time deadline = kNever);
+  // For a moment, once: of calls that cannot say EAGAIN.
+  void AwaitOwner(Lock& lock);
   Lock LockWithOwner();
 
   // stream_socket_move.cc
@@ -651,9 +635,10 @@ class StreamSocket final : public Socket {
   // The helper is to read what the program does not.
   [[nodiscard]] bool HasQuietLink() const;
 
-  // stream_socket_exit.cc
+  // stream_socket_end.cc
   // A number of it is not close-on-exec.
   [[nodiscard]] bool SurvivesExec() const;
+  void StepToSent();
 
   SocketMutex mutex_{this};
   std::atomic<State> state_{State::kNew};
@@ -713,7 +698,7 @@ class StreamSocket final : public Socket {
   Lending lending_;
   ReaderPatience reader_patience_;
   Sleeper reader_;         // while session_->being_read()
-  bool ending_ = false;    // StepToEnd has begun
+  bool ending_ = false;    // by StepToEnd
   bool trimming_ = false;  // the background looks whether the send buffer is used
 
   Board board_;

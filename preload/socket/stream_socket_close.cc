@@ -122,15 +122,6 @@ int StreamSocket::AwaitSent(Lock& lock, int fd, Time deadline, Signals signals) 
   return 0;
 }
 
-bool StreamSocket::StepToSent() {
-  Lock lock(mutex_, std::defer_lock);
-  if (!LockBounded(lock)) return true;
-  if (session_ == nullptr || shared_ != nullptr || foreign() || LinkFd() < 0) return true;
-  session_->Pump();
-  if (!session_->being_read()) session_->ReadAvailable();
-  return AllSent(LinkFd());
-}
-
 int StreamSocket::Shutdown(int fd, int how) {
   Lock lock(mutex_);
   if (state_ == State::kListening && (how == SHUT_RD || how == SHUT_RDWR)) {
@@ -208,7 +199,8 @@ int StreamSocket::Close(int fd) {
     return real.close(fd);
   }
   if (KeepForCalls(fd)) return real.close(fd);
-  if (state_ == State::kSdp && LeaveToOthers()) {
+  if (state_ == State::kSdp && OthersGoOn()) {
+    ForgetShared();
     state_ = State::kClosed;
     board_.TellClosed();
     DropSession();
@@ -453,7 +445,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     wait.deadline = std::min(wait.deadline, linger_until_);
     return wait;
   }
-  // Others' since the process has begun to end (FinishAtExit): they have not gone, and its end is theirs to
+  // Others' since the process has begun to end (StepToEnd): they have not gone, and its end is theirs to
   // make.
   if (session_ == nullptr || linger_fd_ < 0 || foreign_) return {.done = true};
   if (!session_->moving()) OnlyLooks();

@@ -62,9 +62,9 @@ void StreamSocket::EnterShared() {
   session_->SetChanged(true);
 }
 
-void StreamSocket::AwaitOwner(Lock& lock, Time deadline) {
+void StreamSocket::AwaitOwner(Lock& lock) {
   if (!away_ || waited_in_vain_) return;
-  const Time give_up = std::min(Now() + kPatienceForOwner, deadline);
+  const Time give_up = Now() + kPatienceForOwner;
   while (away_ && Now() < give_up) {
     lock.unlock();
     timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
@@ -201,17 +201,11 @@ bool StreamSocket::OthersGoOn() {
   return false;
 }
 
-bool StreamSocket::LeaveToOthers() {
-  if (!OthersGoOn()) return false;
+// With the shared lock: the others' from here on.
+void StreamSocket::ForgetShared() {
   mutex_.set_shared(false);
   shared_.reset();
-  return true;
-}
-
-bool StreamSocket::EndsWithOthers() {
-  const bool goes_on = OthersGoOn();
-  if (goes_on) shared_->Unlock();
-  return goes_on;
+  foreign_ = true;
 }
 
 void StreamSocket::PrepareConfinement(int fd) {
@@ -260,23 +254,6 @@ Duration StreamSocket::NextNap() {
   return nap;
 }
 
-// The process ends. What it left unsent has to leave; the rest is the others', if there are any.
-void StreamSocket::FinishShared(Lock& lock, Time deadline) {
-  while (shared_ != nullptr && !foreign() && (responsible_ || lending_.offered()) && keeps_from_others() &&
-         Now() < deadline) {
-    session_->Pump();
-    session_->ReadAvailable();
-    CollectLoans();
-    LeadMove();
-    if (!keeps_from_others() || session_->link_ended()) break;
-    lock.unlock();
-    timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
-    nanosleep(&pause, nullptr);
-    lock.lock();
-  }
-  if (shared_ != nullptr && !foreign() && !shared_->HasOthers(/*sure=*/true)) StopSharing();
-}
-
 bool StreamSocket::FinishSharedAtOnce() {
   const SharedConnection::View view = shared_->Lock();
   const bool alone = !shared_->HasOthers(/*sure=*/true);
@@ -301,65 +278,6 @@ bool StreamSocket::StartSharing() {
   board_.TellChange();
   board_.WakeAll();
   return true;
-}
-
-void StreamSocket::ShareWithChild() {
-  child_shares_ = false;
-  if (!shareable()) return;
-  const bool first = shared_ == nullptr;
-  if (first && !StartSharing()) return;
-  (void)shared_->Lock();
-  struct Unlocked {
-    SharedConnection& shared;
-    ~Unlocked() { shared.Unlock(); }
-  } const unlocked{*shared_};
-  if (first && !session_->freezable()) shared_->Keep();
-  child_shares_ = shared_->Add(shared_->arena().child());
-}
-
-void StreamSocket::DisownAfterFork() {
-  corked_.Clear();
-  trimming_ = false;  // the background has forgotten it
-  lending_.ForgetInChild();
-  if (state_ == State::kSdp || state_ == State::kClosed) {
-    report_.ForgetSlot();
-    responsible_ = leaving_ = false;
-    if (session_ != nullptr) {
-      session_->ForgetReader();
-      session_->recorder().ForgetAfterFork();
-    }
-    foreign_ = foreign_ || shared_ == nullptr || !child_shares_;
-    if (!foreign_) {
-      shared_->AdoptAfterFork();
-    } else if (shared_ != nullptr) {
-      shared_->ForgetAfterFork();
-      shared_.reset();
-      mutex_.set_shared(false);
-    }
-  }
-  if (state_ == State::kClosed && attempt_ != nullptr) {
-    attempt_->Disown();
-    attempt_.reset();
-  }
-  if (listener_ != nullptr) {
-    listener_->NoteFork(/*in_child=*/true);
-    report_.ForgetAccepted();
-  }
-  if (state_ == State::kConnecting) {
-    attempt_->Disown();
-    attempt_.reset();
-    state_ = State::kNew;
-    // The handshake on the link is the parent's: what the child would say there, or hear, is none of its
-    // business.
-    const int fresh = real.socket(domain_, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    for (const int fd : descriptors_) {
-      if (fresh < 0 || real.dup3(fresh, fd, (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0) < 0)
-        real.close(fd);
-    }
-    if (fresh >= 0) real.close(fresh);
-  }
-  board_.ForgetWaiters();
-  calls_inside_ = 0;  // those threads are the parent's
 }
 
 }  // namespace sdp::preload

@@ -1,0 +1,109 @@
+// What becomes of a StreamSocket when its process ends: by itself, by a signal (signal_end.h) or by an exec.
+// It is what close does to each connection, and then the last bytes have to leave.
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "preload/bounded_lock.h"
+#include "preload/confinement.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+
+bool StreamSocket::SurvivesExec() const {
+  return std::any_of(descriptors_.begin(), descriptors_.end(),
+                     [](int fd) { return (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0; });
+}
+
+// A process that keeps a shared connection to itself is not waited for: its end is that process's to make.
+bool StreamSocket::StepToEnd(ProcessEnd how, pthread_t interrupted) {
+  const bool exec = how == ProcessEnd::kExec;
+  {
+    std::unique_lock own(mutex_.own(), std::defer_lock);
+    if (!LockBounded(own)) return false;
+    if (session_ != nullptr && session_->being_read() && reader_.Is(interrupted)) {
+      reader_.Clear();
+      session_->AbandonReading();  // it was asleep (SignalEnd)
+    }
+    if (exec && SurvivesExec()) return true;
+    if (OthersGoOn()) {
+      // The exec may fail, and then the connection goes on here, too.
+      exec ? shared_->Unlock() : ForgetShared();
+      return true;
+    }
+  }
+  Lock lock(mutex_, std::defer_lock);
+  if (!LockBounded(lock)) return false;
+  if (shared_ != nullptr && session_ != nullptr) {
+    const auto has_to_leave = [this] {
+      return !foreign() && (responsible_ || lending_.offered()) && keeps_from_others() &&
+             !session_->link_ended();
+    };
+    if (has_to_leave()) {
+      StepToSent();
+      if (has_to_leave()) return false;
+    }
+    if (!foreign() && !shared_->HasOthers(/*sure=*/true)) StopSharing();
+  }
+  const bool first = !std::exchange(ending_, true);
+  if (listener_ != nullptr && first) listener_->LeaveToOthers();
+  if (state_ == State::kClosed && attempt_ != nullptr && !foreign() && !StepClosedConnect(Now()))
+    return false;
+  if (session_ == nullptr) return true;
+  if (shared_ != nullptr) {
+    if (exec) return true;
+    DropShared();
+    foreign_ = true;
+    return true;
+  }
+  if (foreign() || session_->link_ended() || LinkFd() < 0) return true;
+  if (first && (state_ == State::kSdp || leaving_)) {
+    leaving_ = false;
+    EndStream();
+  }
+  StepToSent();
+  return AllSent(LinkFd());
+}
+
+// What the peer sent and no thread reads would make the kernel reset the connection, and the peer lose our
+// last bytes. So the link is read as well.
+void StreamSocket::StepToSent() {
+  session_->Pump();
+  session_->ReadAvailable();
+  CollectLoans();
+  LeadMove();
+}
+
+void StreamSocket::EndAtOnce() {
+  std::unique_lock own(mutex_.own(), std::defer_lock);
+  if (!LockBounded(own)) return;
+  if (shared_ != nullptr) {
+    // A process that dies in the middle of its use takes a shared connection with it. The lock is not given
+    // back: no other thread of this process uses the connection any more.
+    own.release();
+    if (!FinishSharedAtOnce()) return;
+  }
+  if (state_ != State::kSdp || foreign_ || session_->link_ended() || LinkFd() < 0) return;
+  int unread = 0;
+  if (!Confined()) {
+    session_->ReadAvailable();  // the peer's end, say, is nothing that anybody has missed
+    (void)real.ioctl(LinkFd(), FIONREAD, &unread);
+  }
+  // Unread data is for TCP to reset the connection, and a link that just ends is that to the peer.
+  const linger& option = options_.linger_option();
+  if (unread != 0 || engine().readable_bytes() + engine().advertised_bytes() > 0 ||
+      (option.l_onoff != 0 && option.l_linger == 0))
+    return;
+  if (session_->link_ended() || session_->has_unsent()) return;
+  corked_.Push(*session_);
+  session_->engine().CloseSend();
+  session_->Pump();
+}
+
+}  // namespace sdp::preload
