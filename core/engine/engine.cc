@@ -155,7 +155,10 @@ void Engine::SetZcopyThreshold(uint32_t bytes) {
   rep_->options.source_threshold = rep_->options.sink_threshold = bytes;
 }
 
-void Engine::TrimSendBuffer() { rep_->source.TrimBuffer(); }
+void Engine::TrimSendBuffer() {
+  rep_->Begin();
+  rep_->source.TrimBuffer();
+}
 size_t Engine::send_buffer_memory() const { return rep_->source.buffer().allocated(); }
 
 std::optional<std::byte> Engine::TakeOob(ReceiveFlags flags) {

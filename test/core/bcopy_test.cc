@@ -353,6 +353,23 @@ TEST_CASE("Bcopy: the send buffer's memory is kept for the next write, and goes 
   CHECK(buffer.allocated() == 0);
 }
 
+TEST_CASE(
+    "Bcopy: the send buffer's memory goes when it is trimmed, though the engine was not called since it "
+    "sent") {
+  ScriptedPeer peer({.bufs = 3});
+  CHECK(peer.end.Send(std::string(5000, 'x'), {.buffering = Buffering::kFull}) == 5000);
+  for (int i = 0; i < 10 && peer.engine().has_unfinished_sends(); ++i) {
+    peer.HearAll();
+    peer.Say(wire::Data{});
+    peer.HearAll();
+  }
+  REQUIRE_FALSE(peer.engine().has_unfinished_sends());
+  REQUIRE(peer.engine().send_buffer_memory() != 0);
+  peer.engine().TrimSendBuffer();  // it was used just now
+  peer.engine().TrimSendBuffer();
+  CHECK(peer.engine().send_buffer_memory() == 0);
+}
+
 TEST_CASE("Bcopy: zero bytes are no message") {
   ScriptedPeer peer;
   CHECK(peer.end.Send("") == 0);

@@ -37,6 +37,21 @@ print("used", flush=True)
 signal.pause()
 """
 
+# Likewise, and no more fits into one end.
+FULL = """
+import signal, socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+client = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+connection = server.accept()[0]
+client.setblocking(False)
+try:
+    while True:
+        client.send(bytes(65536))
+except BlockingIOError:
+    print("used", flush=True)
+signal.pause()
+"""
+
 
 def threads(pid):
     return [task for task in pathlib.Path(f"/proc/{pid}/task").iterdir()]
@@ -221,24 +236,39 @@ class Answers(harness.ProgramTest):
 
 
 class Idle(harness.ProgramTest):
-    def start(self):
-        program = self.world.start(["python3", "-c", IDLE, harness.free_port()], stdout=subprocess.PIPE)
+    def start(self, program=IDLE, link="local"):
+        program = self.world.start(
+            ["python3", "-c", program, harness.free_port()],
+            stdout=subprocess.PIPE,
+            environment={"SDP_LINK": link},
+        )
         self.assertEqual(program.popen.stdout.readline(), b"used\n")
         self.assertIsNotNone(helper(program.pid))
         harness.wait_until(lambda: watched(program.pid) >= 2, "watch over both links")
         return program
 
+    def each(self):
+        for what, program in ("used", IDLE), ("full", FULL):
+            for link in "local", "tcp":
+                with self.subTest(what, link=link):
+                    yield self.start(program, link)
+
     def test_no_thread_wakes(self):
-        program = self.start()
-        before = sleeps(program.pid)
-        # Nothing is to happen: only time can tell.
-        with self.assertRaises(subprocess.TimeoutExpired):
-            program.wait(5)
-        self.assertLessEqual(sleeps(program.pid) - before, 1)  # the way into the last sleep
+        for program in self.each():
+            before = sleeps(program.pid)
+            # Nothing is to happen: only time can tell.
+            with self.assertRaises(subprocess.TimeoutExpired):
+                program.wait(5)
+            self.assertLessEqual(sleeps(program.pid) - before, 1)  # the way into the last sleep
+            program.stop()
 
     def test_no_system_call(self):
         harness.need("strace")
-        program = self.start()
+        for program in self.each():
+            self.assert_no_call(program)
+            program.stop()
+
+    def assert_no_call(self, program):
         strace = self.world.start(["strace", "-f", "-p", program.pid, "-o", "calls"], preload=False)
         calls = self.world.directory / "calls"
         try:
