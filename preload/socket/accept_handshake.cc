@@ -61,7 +61,10 @@ AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
   if (!send_first_) session_->recorder().NotePrivateData(stats::NoteDirection::kOut, reply_);
   session_->SetKin(kin);
   connector_.reset();
-  if (send_first_) session_->engine().SendHelloAck();  // SDP 8.1.1, 5; leaves after the peer's first FPDU
+  if (send_first_) {
+    session_->engine().SendHelloAck();  // SDP 8.1.1, 5; leaves after the peer's first FPDU
+    session_->AwaitStart(now + config().handshake_timeout);
+  }
   session_->PumpOut();
   return Outcome::kEstablished;
 }

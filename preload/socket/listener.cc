@@ -483,7 +483,6 @@ void Listener::PushReady(Ready ready) {
 
 void Listener::Keep(Ready ready) {
   ready.session->queue_pair().SetEventFd(ready.fd);
-  ready.expires = Now() + config().handshake_timeout;
   const bool tended = ready.session->has_unsent() || ready.begun || (shared_ && common_.usable());
   const auto behind = std::upper_bound(ready_.begin(), ready_.end(), ready.since,
                                        [](Time time, const Ready& other) { return time < other.since; });

@@ -161,8 +161,7 @@ class Listener final : private KernelListenerOwner {
     AcceptHandshake handshake;
     std::unique_ptr<Session>
         session;  // shaken hands with; its HelloAck may still wait for the peer's first FPDU
-    Time expires = kNever;
-    bool begun;  // at work for all (CommonQueue::BeginWork)
+    bool begun;   // at work for all (CommonQueue::BeginWork)
     bool finished = false;
   };
   struct Watch : Background::Task {
@@ -191,7 +190,6 @@ class Listener final : private KernelListenerOwner {
     Time since;  // the handshake was complete: not later than the peer may have learnt of that
     bool begun;
     bool too_long = false;  // for the common queue
-    Time expires{};         // how long its HelloAck may wait for the peer's first FPDU
   };
   // Hands were shaken by who waits for the listener, and the HelloAck waits for the peer's first FPDU: if
   // nobody accepts for a while, the peer must get it all the same. And where processes share the listener,

@@ -55,7 +55,6 @@ Background::Wait Listener::Incoming::Continue(Time now) {
         return handshake.wait();
       case AcceptHandshake::Outcome::kEstablished:
         session = handshake.TakeSession();
-        expires = now + config().handshake_timeout;
         break;
       case AcceptHandshake::Outcome::kFailed:
         HiddenFds::Close(fd);
@@ -68,13 +67,9 @@ Background::Wait Listener::Incoming::Continue(Time now) {
   // Not further than that takes: what the application sets on the connection, as SO_OOBINLINE, is to hold for
   // all it receives.
   if (session->has_unsent()) session->ReadAvailable();
-  if (session->has_unsent() && now < expires) {
-    const bool write = session->queue_pair().interest().write;
-    return {.fd = session->LinkOf(fd),
-            .events = static_cast<short>(write ? POLLIN | POLLOUT : POLLIN),
-            .deadline = expires};
-  }
-  if (session->has_unsent()) {  // no RTR came: it is not a connection yet, and accept is not to return it
+  const Time until = session->start_until();
+  if (until != kNever && now < until) return {.fd = session->LinkOf(fd), .events = POLLIN, .deadline = until};
+  if (until != kNever) {  // no RTR came: it is not a connection yet, and accept is not to return it
     SDP_LOG(kInfo, "dropped a connection from %s to the SDP port: nothing came behind its MPA Request",
             ToEndpoint(handshake.peer()).ToString().c_str());
     HiddenFds::Close(fd);
@@ -125,7 +120,8 @@ Background::Wait Listener::Tending::Run(Time now) {
   if (listener->closed_) return {.done = true};
   Background::Wait wait{.done = true};
   for (Ready& ready : listener->ready_) {
-    if (!ready.session->has_unsent() || now >= ready.expires) continue;
+    if (now >= ready.session->start_until()) continue;  // who accepts it ends it
+    if (!ready.session->has_unsent()) continue;
     // From the HelloAck on its place in the line counts, which others may have to hear of at once
     // (MoveToCommon).
     const bool early = now - ready.since < kPatience;
@@ -138,7 +134,7 @@ Background::Wait Listener::Tending::Run(Time now) {
       // One descriptor at a time; the others are looked at again after a while.
       wait.fd = ready.session->LinkOf(ready.fd);
       wait.events = POLLIN;
-      wait.deadline = std::min(wait.deadline, ready.expires);
+      wait.deadline = std::min(wait.deadline, ready.session->start_until());
     } else {
       wait.deadline = std::min(wait.deadline, now + 4 * kPatience);
     }

@@ -154,6 +154,15 @@ class Session {
   // Returns true if a thread sleeps in ReadSleeping. Then no other thread may read.
   [[nodiscard]] bool being_read() const { return read_ != 0; }
 
+  // The peer has to send its first FPDU until then. Before that this end may send nothing (RFC 5044, 7.1.2).
+  void AwaitStart(Time until) { start_until_ = until; }
+  // kNever: the peer has sent it, or need not.
+  [[nodiscard]] Time start_until() const {
+    const bool waits =
+        queue_pair_->device() == nullptr && queue_pair_->counters().bytes_in == 0 && !link_ended_;
+    return waits ? start_until_ : kNever;
+  }
+
   // The messages of the connection, recorded from the handshake on.
   stats::MessageRecorder& recorder() { return recorder_; }
   const stats::MessageRecorder& recorder() const { return recorder_; }
@@ -337,6 +346,7 @@ class Session {
   bool leaves_first_ = false;
   bool left_first_ = false;
   Time reset_at_{};  // when EndOutlivingLink stops waiting; kNever: it has ended the link
+  Time start_until_ = kNever;
   bool changed_ = true;
   bool reads_little_ = false;
   // A message that stays in the link, and what DirectBytes() has counted behind that message.

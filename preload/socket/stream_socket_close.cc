@@ -399,6 +399,12 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
     if (const Time again = session_->EndOutlivingLink(now); again != kNever) return {.deadline = again};
     AfterProgress();
   }
+  if (now >= session_->start_until()) {
+    SDP_LOG(kInfo, "connection from %s ends: nothing came behind its MPA Request",
+            ToEndpoint(peer_).ToString().c_str());
+    session_->Abort();
+    AfterProgress();
+  }
   if (calls_ != calls_seen_ || session_->being_read() || HasSleepers()) {
     // The application is at it: it does this itself, and cheaper.
     calls_seen_ = calls_;
@@ -407,9 +413,12 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
     if (!session_->has_unsent() || LinkFd() < 0) return TrimmedWait(now);
     // A reader in its sleep brings credit, but does not see that the link takes bytes again.
     if (session_->being_read()) {
-      if (!queue_pair().interest().write) return IdleWait();
-      return {
-          .fd = LinkOf(LinkFd()), .events = POLLOUT, .deadline = std::min(IdleWait().deadline, look_again)};
+      Background::Wait wait = IdleWait();
+      if (queue_pair().interest().write)
+        wait = {.fd = LinkOf(LinkFd()), .events = POLLOUT, .deadline = std::min(wait.deadline, look_again)};
+      if (session_->start_until() != kNever) wait.done = false;
+      wait.deadline = std::min(wait.deadline, session_->start_until());
+      return wait;
     }
     return {.deadline = now + Background::kGrace};
   }
@@ -417,7 +426,7 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
   session_->ReadAvailable();
   AfterProgress();
   if (!session_->has_unsent() || LinkFd() < 0) return TrimmedWait(now);
-  return LinkWait(LinkFd(), std::min(IdleWait().deadline, look_again));
+  return LinkWait(LinkFd(), std::min({IdleWait().deadline, look_again, session_->start_until()}));
 }
 
 // Without events poll tells of errors all the same, which nobody would take.

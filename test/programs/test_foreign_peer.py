@@ -345,6 +345,27 @@ class SetUp(ForeignTest):
         self.assertEqual(self.puppet.do("l.accept()"), "EAGAIN")
         self.assertIn("nothing came behind its MPA Request", self.world.sdp_log())
 
+    def test_without_an_rtr_a_connection_that_was_accepted_ends(self):
+        """A program that waits in accept has it at once; the time-out is the same."""
+        self.serve(SDP_HANDSHAKE_TIMEOUT_MS=1000)
+        for sleeps in (False, True):
+            with self.subTest(sleeps=sleeps):
+                took = []
+                for _ in range(3):
+                    self.puppet.tell("(s := l.accept()[0]) and None")
+                    begun = time.monotonic()
+                    peer = ForeignPeer.request_peer_to_peer(self.sdp_address)
+                    self.addCleanup(peer.close)
+                    self.assertIsNone(self.puppet.said())
+                    if sleeps:
+                        self.puppet.tell("s.recv(1)")
+                    self.assertIn(peer.end(PATIENCE), ("FIN", "reset"))
+                    took.append(time.monotonic() - begun)
+                    if sleeps:
+                        self.assertEqual(self.puppet.said(), "ECONNRESET")
+                self.assertGreater(min(took), 0.9)
+                self.assertLess(sorted(took)[1], 2.0, "but for one, which a busy machine keeps waiting")
+
 
 class GracefulClose(ForeignTest):
     """8.2.1"""
