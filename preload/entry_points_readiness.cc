@@ -8,6 +8,7 @@
 #include "preload/hidden_fds.h"
 #include "preload/link_calls.h"
 #include "preload/readiness/readiness.h"
+#include "preload/socket/unbounded_poll.h"
 #include "preload/startup.h"
 #include "preload/user_memory.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr long kSecond = 1'000'000'000;
 constexpr nfds_t kMostPolled = 1 << 30;  // more than any process may have
+constexpr Duration kRestWithoutMemory = std::chrono::milliseconds(1);
 constexpr size_t kWordBits = 8 * sizeof(fd_mask);
 
 // A time-out in milliseconds; a negative one means for ever.
@@ -67,7 +69,7 @@ int SeenBySelect(int count) {
   return static_cast<int>(std::min(static_cast<unsigned>(count), table));
 }
 
-// Fails with ENOMEM, a documented error of all these calls, if memory runs out.
+// Fails with ENOMEM, a documented error of poll, select and epoll_ctl, if memory runs out.
 template <typename Call>
 int UnlessShortOfMemory(Call call) {
   try {
@@ -85,6 +87,11 @@ int WaitFor(EpollCall call, int epfd, epoll_event* events, int max_events, const
   if (Started()) {
     const int result =
         UnlessShortOfMemory([&] { return EpollWait(epfd, events, max_events, timeout, mask); });
+    if (result < 0 && errno == ENOMEM) [[unlikely]] {
+      // The kernel's wait takes no memory, and some programs end by an error that it does not have.
+      Pause(kRestWithoutMemory);
+      return Fail(EINTR);
+    }
     return result != kPassThrough ? result : wait();
   }
   return EpollWaitBeforeSockets(

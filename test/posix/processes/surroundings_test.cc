@@ -410,6 +410,41 @@ TEST_CASE("surroundings: a process without memory to be had connects, accepts, f
   REQUIRE(ExitedWith(status, 0));
 }
 
+// The kernel's epoll_wait takes no memory, and so programs take ENOMEM for a fault of their own.
+TEST_CASE("surroundings: epoll_wait of a process without memory to be had fails for no reason of its own") {
+  if (kUnderAsan || kUnderTsan) return Impossible("a sanitizer's run time ends a process without memory");
+  constexpr size_t kBytes = 4 << 20;
+  Listener listener = Listen();
+  const pid_t writer = Child([&] {
+    const Fd fd(socket(AF_INET, SOCK_STREAM, 0));
+    return connect(fd, listener.address.get(), listener.address.length) == 0 &&
+                   SendAll(fd, std::string(kBytes, 'x'))
+               ? 0
+               : 1;
+  });
+  const pid_t reader = Child([&] {
+    const Fd fd(accept(listener.fd, nullptr, nullptr));
+    SetNonblocking(fd);
+    const Fd set(epoll_create1(0));
+    epoll_event event{.events = EPOLLIN | EPOLLET, .data = {}};
+    if (fd < 0 || epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) != 0 || !LimitMemory(0)) return 9;
+    size_t got = 0;
+    char buffer[1000];
+    for (int fruitless = 0; got < kBytes && fruitless < 1000;) {
+      if (epoll_wait(set, &event, 1, 1) < 0 && errno != EINTR) return errno;
+      const ssize_t n = read(fd, buffer, sizeof buffer);
+      n > 0 ? got += static_cast<size_t>(n) : ++fruitless;
+      if (n < 0 && errno != EAGAIN && errno != ENOMEM) break;  // the link may go where a read finds no memory
+    }
+    return 0;
+  });
+  const int status = Reap(reader);
+  INFO("status " << status);
+  CHECK(ExitedWith(status, 0));
+  kill(writer, SIGKILL);
+  (void)Reap(writer);
+}
+
 bool LimitFiles(rlim_t size) {
   const rlimit limit{.rlim_cur = size, .rlim_max = size};
   return setrlimit(RLIMIT_FSIZE, &limit) == 0;
