@@ -46,13 +46,10 @@ MinStack* const min_stack = reinterpret_cast<MinStack*>(dlsym(RTLD_DEFAULT, "__p
 // The helper's own need of stack, in bytes.
 constexpr size_t kStack = size_t{256} * 1024;
 
-// How many Pause() calls to wait for the kernel to finish with a thread that has ended.
+// How many pauses to wait for the kernel to finish with a thread that has ended.
 constexpr int kPausesForKernel = 1000;
 
-void Pause() {
-  const timespec pause{.tv_sec = 0, .tv_nsec = 100'000};
-  nanosleep(&pause, nullptr);
-}
+constexpr Duration kPause = std::chrono::microseconds(100);
 
 }  // namespace
 
@@ -108,7 +105,7 @@ void Background::State::Sleep(std::vector<pollfd>& fds) {
   at_work.unlock();
   real.ppoll(fds.data(), fds.size(), Remaining(until, &storage), nullptr);
   ++polls;
-  while (forks_waiting.load() != 0 && last_work_.load() == nullptr) Pause();
+  while (forks_waiting.load() != 0 && last_work_.load() == nullptr) Pause(kPause);
   at_work.lock();
   std::lock_guard lock(mutex);
   asleep = false;
@@ -157,7 +154,7 @@ void* Background::Main(void*) {
       s.Sleep(fds);
     } catch (const std::bad_alloc&) {  // nothing is lost, and only at_work is held
       fds.clear();
-      Pause();
+      Pause(kPause);
       continue;
     }
     if (const auto work = last_work_.load()) {
@@ -293,7 +290,7 @@ void Background::FollowNumbers() {
   if (seen % 2 == 0) return;
   const NoCancellation no_cancellation;
   s.Wake();
-  while (s.polls.load() == seen) Pause();
+  while (s.polls.load() == seen) Pause(kPause);
 }
 
 void Background::RestForFork() {
@@ -307,7 +304,7 @@ void Background::RestForFork() {
       if (s.begun || !s.running) return;
     }
     s.at_work.unlock();
-    Pause();
+    Pause(kPause);
   }
 }
 
@@ -340,7 +337,7 @@ bool Background::EndIfAlone() {
     HiddenFds::Close(s.wake_fd.exchange(-1));
   }
   // The thread has left the process's memory; the kernel releases its descriptors and the rest later.
-  for (int i = 0; i < kPausesForKernel && ThreadsOfProcess() != 1; ++i) Pause();
+  for (int i = 0; i < kPausesForKernel && ThreadsOfProcess() != 1; ++i) Pause(kPause);
   return ThreadsOfProcess() == 1;
 }
 

@@ -14,6 +14,7 @@
 #include "preload/fail.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {
@@ -85,8 +86,7 @@ bool OthersHold(int fd, CoHolders holders) {
     const Path path = PathOf(process, its_number);
     while (FileName(path.data()) == own) {
       if (Now() >= deadline) return true;
-      const timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
-      nanosleep(&pause, nullptr);
+      Pause(std::chrono::milliseconds(1));
     }
     return false;
   };

@@ -45,7 +45,7 @@ constexpr Duration kPatienceForConnects = std::chrono::milliseconds(200);
 
 // How often the helper works on the connections of a process that a signal ends. And how long the handler
 // waits for a helper without progress: it may need what the interrupted thread has, such as a lock of malloc.
-constexpr timespec kRestBetweenSteps{.tv_sec = 0, .tv_nsec = 300'000};
+constexpr Duration kRestBetweenSteps = std::chrono::microseconds(300);
 constexpr Duration kPatienceForHelper = std::chrono::seconds(3);
 // After the deadline, for the step in which the helper learns of it: others may share that connection.
 constexpr Duration kPatienceForLastStep = std::chrono::milliseconds(400);
@@ -121,7 +121,7 @@ void EndConnections(StreamSocket::ProcessEnd how, Time deadline, pthread_t inter
       ++steps_to_end;
     }
     if (all) return;
-    UnboundedPoll(nullptr, 0, &kRestBetweenSteps, nullptr);
+    Pause(kRestBetweenSteps);
   }
 }
 
@@ -151,7 +151,7 @@ void SayLastWords() {
       seen = steps;
       since = Now();
     }
-    nanosleep(&kRestBetweenSteps, nullptr);
+    Pause(kRestBetweenSteps);
   }
 }
 
@@ -162,8 +162,7 @@ void SetReadinessAtFork(const ReadinessAtFork& steps) { readiness_at_fork = step
 void AwaitConnects() {
   bool any = false;
   const auto step = [&any](StreamSocket* socket) { any = socket->StepConnect() || any; };
-  for (const Time deadline = Now() + kPatienceForConnects; Now() < deadline;
-       nanosleep(&kRestBetweenSteps, nullptr)) {
+  for (const Time deadline = Now() + kPatienceForConnects; Now() < deadline; Pause(kRestBetweenSteps)) {
     any = false;
     ForEachSocket(step);
     if (!any) return;

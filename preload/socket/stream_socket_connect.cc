@@ -21,11 +21,12 @@
 #include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {
 
-constexpr timespec kRestBetweenSteps{.tv_sec = 0, .tv_nsec = 300'000};
+constexpr Duration kRestBetweenSteps = std::chrono::microseconds(300);
 
 // How long connects of this process look for what they wait for, before they sleep. On one host the accepting
 // end answers sooner than a thread that sleeps would wake up.
@@ -365,7 +366,7 @@ void StreamSocket::NoteWaitedForConnect() {
 }
 
 bool StreamSocket::SettleConnect(Time deadline) {
-  for (; state_ == State::kConnecting && Now() < deadline; nanosleep(&kRestBetweenSteps, nullptr)) {
+  for (; state_ == State::kConnecting && Now() < deadline; Pause(kRestBetweenSteps)) {
     const Lock lock(mutex_);
     if (state_ == State::kConnecting) StepAttempt();
   }

@@ -5,12 +5,13 @@
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {
 
 // How long a thread that leaves its read has the lock to itself.
-constexpr timespec kRestForReader{.tv_sec = 0, .tv_nsec = 50'000};
+constexpr Duration kRestForReader = std::chrono::microseconds(50);
 
 }  // namespace
 
@@ -37,7 +38,7 @@ void StreamSocket::EndLinkRead(Time deadline) {
   if (!reader_.End()) return session_->NudgeReader();
   while (session_ != nullptr && session_->being_read() && Now() < deadline) {
     own.unlock();
-    nanosleep(&kRestForReader, nullptr);
+    Pause(kRestForReader);
     own.lock();
   }
 }

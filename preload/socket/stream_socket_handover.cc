@@ -10,6 +10,7 @@
 #include "preload/socket/handover.h"
 #include "preload/socket/owner_signal.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {
@@ -46,8 +47,7 @@ bool StreamSocket::ComeToRest(Time deadline) {
     shared_->Keep();  // what the others have of it is old
     shared_->Unlock();
     mutex_.own().unlock();
-    timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
-    nanosleep(&pause, nullptr);
+    Pause(std::chrono::milliseconds(1));
     mutex_.own().lock();
     if (shared_ == nullptr) return false;
     const SharedConnection::View view = shared_->Lock();
@@ -72,8 +72,7 @@ SharedConnection::View StreamSocket::LockToGive(bool brings, Time deadline) {
     if (view != SharedConnection::View::kElsewhere || !brings || Now() >= deadline) return view;
     shared_->Unlock();
     mutex_.own().unlock();
-    timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
-    nanosleep(&pause, nullptr);
+    Pause(std::chrono::milliseconds(1));
     mutex_.own().lock();
   }
 }

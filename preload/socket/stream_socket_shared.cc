@@ -13,6 +13,7 @@
 #include "preload/socket/clock.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {
@@ -67,8 +68,7 @@ void StreamSocket::AwaitOwner(Lock& lock) {
   const Time give_up = Now() + kPatienceForOwner;
   while (away_ && Now() < give_up) {
     lock.unlock();
-    timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
-    nanosleep(&pause, nullptr);
+    Pause(std::chrono::milliseconds(1));
     lock.lock();
   }
   waited_in_vain_ = away_;

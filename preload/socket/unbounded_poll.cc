@@ -79,4 +79,9 @@ int UnboundedPoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigs
   return result < 0 && errno == EINVAL ? Select(fds, count, timeout, mask) : result;
 }
 
+void Pause(Duration duration) {
+  const timespec pause{.tv_sec = 0, .tv_nsec = duration.count()};
+  (void)UnboundedPoll(nullptr, 0, &pause, nullptr);
+}
+
 }  // namespace sdp::preload
