@@ -1,6 +1,6 @@
 """A peer that shares nothing with the library: it speaks MPA, DDP, RDMAP and SDP by hand, as the
-specifications say, and as wrongly as a test wants it to. Without markers, and with CRC where a test asks for
-it."""
+specifications say, and as wrongly as a test wants it to. With markers and CRC where a test or the program
+asks for them."""
 
 import dataclasses
 import socket
@@ -14,9 +14,11 @@ SINK_AVAIL, SRC_AVAIL, DATA = 0xFD, 0xFE, 0xFF
 BSDH = struct.Struct(">HBBIII")  # Bufs, Flags, MID, Len, MSeq, MSeqAck
 OOB_PRES, OOB_PEND, REQ_PIPE = 1, 2, 4
 REQUEST, REPLY = b"MPA ID Req Frame", b"MPA ID Rep Frame"
-CRC, REJECTED, ENHANCED = 0x40, 0x20, 0x10  # flags of an MPA frame
+MARKERS, CRC, REJECTED, ENHANCED = 0x80, 0x40, 0x20, 0x10  # flags of an MPA frame
+MARKER, INTERVAL = struct.Struct(">HH"), 512  # reserved, FPDUPTR; octets from one to the next
 PEER_TO_PEER = 0x8000  # in the word with IRD (RFC 6581)
 BY_WRITE, BY_READ = 0x8000, 0x4000  # RTR, in the word with ORD
+BY_SEND = 0x4000  # RTR, in the word with IRD
 # RDMAP's operation codes
 (
     RDMA_WRITE,
@@ -69,14 +71,30 @@ def crc32c(data):
     return struct.pack("<I", crc ^ 0xFFFFFFFF)
 
 
-def fpdu(ulpdu, crc=False):
+def with_markers(frame, position):
+    """An FPDU that begins at this octet of the stream (RFC 5044, 4.3). All of its parts are multiples of four
+    octets, and so are the places of markers."""
+    marked, start = b"", position if position % INTERVAL else position + MARKER.size
+    for place in range(0, len(frame), MARKER.size):
+        here = position + len(marked)
+        if here % INTERVAL == 0:
+            marked += MARKER.pack(0, max(here - start, 0))
+        marked += frame[place : place + MARKER.size]
+    return marked
+
+
+def fpdu(ulpdu, crc=False, position=None):
+    """With markers where `position` says at which octet of the stream it begins."""
     frame = struct.pack(">H", len(ulpdu)) + ulpdu + bytes(-(len(ulpdu) + 2) % 4)
+    if position is not None:
+        frame = with_markers(frame + bytes(4), position)[:-4]
     return frame + (crc32c(frame) if crc else bytes(4))
 
 
-def untagged(opcode, queue=0, msn=1, offset=0, control=0x41, version=0x40):
-    """The header of a DDP segment, which is a message's last where `control` does not say otherwise."""
-    return struct.pack(">BBIIII", control, version | opcode, 0, queue, msn, offset)
+def untagged(opcode, queue=0, msn=1, offset=0, control=0x41, version=0x40, invalidated=0):
+    """The header of a DDP segment, which is a message's last where `control` does not say otherwise.
+    `invalidated`: an STag."""
+    return struct.pack(">BBIIII", control, version | opcode, invalidated, queue, msn, offset)
 
 
 def mode_change(mode, send_half=False):
@@ -161,6 +179,8 @@ class ForeignPeer:
         self.private = b""  # of the MPA frame that it sent
         self.flags = 0
         self.crc = False  # of both directions
+        self.gives_markers = self.wants_markers = False
+        self.given = self.heard = 0  # octets of FPDUs, markers included
 
     @classmethod
     def request(cls, address, flags=0, revision=1, private=None):
@@ -171,21 +191,24 @@ class ForeignPeer:
         key, peer.flags, _, size = struct.unpack(">16sBBH", peer.read(20))
         assert key == REPLY, key
         peer.crc = bool((flags | peer.flags) & CRC)
+        peer.wants_markers, peer.gives_markers = bool(flags & MARKERS), bool(peer.flags & MARKERS)
         peer.private = peer.read(size)
         if len(peer.private) >= BSDH.size:
             peer.posted = BSDH.unpack_from(peer.private)[0]
         return peer
 
     @classmethod
-    def request_peer_to_peer(cls, address):
-        """With revision 2, and an RTR by RDMA Write announced (RFC 6581); the HelloAck is a Send behind
-        that."""
-        words = struct.pack(">HH", PEER_TO_PEER | 8, BY_WRITE | 7)
-        return cls.request(address, flags=ENHANCED, revision=2, private=words + hello())
+    def request_peer_to_peer(cls, address, words=(PEER_TO_PEER | 8, BY_WRITE | 7), **fields):
+        """With revision 2, and an RTR by RDMA Write announced (RFC 6581), unless the `words` of IRD and ORD
+        say otherwise; the HelloAck is a Send behind that. The Hello has the `fields`."""
+        private = struct.pack(">HH", *words) + hello(**fields)
+        peer = cls.request(address, flags=ENHANCED, revision=2, private=private)
+        peer.words = struct.unpack_from(">HH", peer.private)
+        return peer
 
     def ready_to_receive(self):
         """The RTR: an RDMA Write of no bytes."""
-        self.link.sendall(fpdu(struct.pack(">BBIQ", 0xC1, 0x40, 1, 0)))
+        self.tagged(RDMA_WRITE, 1, 0, b"")
 
     @classmethod
     def connect(cls, address, flags=0, private=None, bufs=BUFFERS):
@@ -196,9 +219,10 @@ class ForeignPeer:
         return peer
 
     @classmethod
-    def accept(cls, listener, private=None, words=(8, 7), behind=b""):
+    def accept(cls, listener, private=None, words=(8, 7), behind=b"", wanted=0):
         """As accepting peer: MPA Request of either revision, answered without peer-to-peer mode, unless the
-        `words` of IRD and ORD say so. What is `behind` the Reply goes with it in one piece."""
+        `words` of IRD and ORD say so. What is `behind` the Reply goes with it in one piece. `wanted`: CRC,
+        MARKERS."""
         peer = cls(listener.accept()[0])
         key, flags, revision, size = struct.unpack(">16sBBH", peer.read(20))
         assert key == REQUEST, key
@@ -208,7 +232,9 @@ class ForeignPeer:
             peer.words = struct.unpack_from(">HH", peer.private)
             answer, peer.private = struct.pack(">HH", *words), peer.private[4:]
         answer += hello_ack() if private is None else private
-        reply = REPLY + struct.pack(">BBH", flags & ENHANCED, revision, len(answer)) + answer
+        peer.crc = bool((flags | wanted) & CRC)
+        peer.wants_markers, peer.gives_markers = bool(wanted & MARKERS), bool(flags & MARKERS)
+        reply = REPLY + struct.pack(">BBH", flags & ENHANCED | wanted, revision, len(answer)) + answer
         peer.link.sendall(reply + behind)
         return peer
 
@@ -222,8 +248,8 @@ class ForeignPeer:
         """As the HelloAck in its private data says."""
         return struct.unpack_from(">I", self.private, BSDH.size + 4)[0]
 
-    def read(self, size):
-        """Exactly so much, or Ended."""
+    def await_input(self, size):
+        """At least so much, or Ended."""
         while len(self.input) < size:
             try:
                 piece = self.link.recv(65536)
@@ -232,14 +258,25 @@ class ForeignPeer:
             if not piece:
                 raise Ended(reset=False)
             self.input += piece
+        return self.input
+
+    def read(self, size):
+        """Exactly so much, or Ended."""
+        self.await_input(size)
         result, self.input = self.input[:size], self.input[size:]
         return result
 
     # --- saying
 
+    def fpdu(self, ulpdu):
+        """The next one of this direction, as both sides have agreed on it."""
+        frame = fpdu(ulpdu, self.crc, self.given if self.gives_markers else None)
+        self.given += len(frame)
+        return frame
+
     def frame(self, message, opcode=SEND):
         self.msn += 1
-        return fpdu(untagged(opcode, msn=self.msn) + message, self.crc)
+        return self.fpdu(untagged(opcode, msn=self.msn) + message)
 
     def message(self, mid, body=b"", bufs=BUFFERS, flags=0, mseq=None, ack=None, length=None):
         """Body: extended header and payload. As it has to be where nothing else is asked for."""
@@ -259,7 +296,7 @@ class ForeignPeer:
             piece = data[start : start + SEGMENT]
             last = 0x40 if start + len(piece) == len(data) else 0
             header = struct.pack(">BBIQ", 0x81 | last, 0x40 | opcode, stag, offset + start)
-            self.link.sendall(fpdu(header + piece))
+            self.link.sendall(self.fpdu(header + piece))
 
     def answer(self, request, memory):
         """An RDMA Read Request of what `memory` advertised."""
@@ -269,27 +306,47 @@ class ForeignPeer:
         assert 0 <= start and start + size <= memory.size, (start, size, memory.size)
         self.tagged(READ_RESPONSE, sink, to, memory.data[start : start + size])
 
-    def fetch(self, memory, start, size):
-        """RDMA Read of advertised memory, where nothing but its answer is to come."""
+    def read_request(self, stag, offset, size):
+        """RDMA Read of the program's memory."""
         self.reads += 1
-        body = READ.pack(0x5EAD, 0, size, memory.stag, memory.offset + start)
-        self.link.sendall(fpdu(untagged(READ_REQUEST, queue=1, msn=self.reads) + body))
-        data = b""
-        while len(data) < size:
+        body = READ.pack(0x5EAD, 0, size, stag, offset)
+        return self.fpdu(untagged(READ_REQUEST, queue=1, msn=self.reads) + body)
+
+    def hear_answer(self, size):
+        """Of an RDMA Read, where nothing else is to come."""
+        data, last = b"", False
+        while not last:
             ulpdu = self.hear_ulpdu(30)
+            last = ulpdu[0] & 0x40
             assert ulpdu[0] & 0x80 and ulpdu[1] & 15 == READ_RESPONSE, ulpdu[:34]
             assert struct.unpack_from(">IQ", ulpdu, 2) == (0x5EAD, len(data))
             data += ulpdu[14:]
+        assert len(data) == size, (len(data), size)
         return data
+
+    def fetch(self, memory, start, size):
+        """RDMA Read of advertised memory, where nothing but its answer is to come."""
+        self.link.sendall(self.read_request(memory.stag, memory.offset + start, size))
+        return self.hear_answer(size)
 
     # --- hearing
 
     def hear_ulpdu(self, timeout):
         self.link.settimeout(timeout)
-        (size,) = struct.unpack(">H", self.read(2))
-        ulpdu = self.read(size)
-        trailer = self.read(-(size + 2) % 4 + 4)
-        assert not self.crc or fpdu(ulpdu, crc=True)[2 + size :] == trailer, (ulpdu, trailer)
+        position = self.heard if self.wants_markers else None
+        start = MARKER.size if self.wants_markers and self.heard % INTERVAL == 0 else 0
+        (size,) = struct.unpack_from(">H", self.await_input(start + 2), start)
+        frame = self.read(len(fpdu(bytes(size), position=position)))
+        self.heard += len(frame)
+        if not self.wants_markers:
+            ulpdu = frame[2 : 2 + size]
+        else:
+            words = range(0, len(frame), MARKER.size)
+            kept = (frame[at : at + MARKER.size] for at in words if (position + at) % INTERVAL)
+            ulpdu = b"".join(kept)[2 : 2 + size]
+        wanted = fpdu(ulpdu, self.crc, position)
+        assert frame[:-4] == wanted[:-4], (frame, wanted)
+        assert not self.crc or frame == wanted, (frame, wanted)
         return ulpdu
 
     def hear(self, timeout=30):
