@@ -336,6 +336,51 @@ class SetUp(ForeignTest):
             self.assertEqual(self.puppet.said(), self.host)
         self.assertIn(peer.end(PATIENCE), ("FIN", "reset"))
 
+    def say_all(self, peer, count):
+        """As many messages in one piece as there are receive Private Buffers. They are as long as those, but
+        the last two, which have no payload (10.5)."""
+        size = peer.receive_size - foreign_peer.BSDH.size
+        bodies = [bytes([number]) * size for number in range(count - 2)] + 2 * [b""]
+        peer.link.sendall(b"".join(peer.framed(DATA, body) for body in bodies))
+        return b"".join(bodies)
+
+    def test_what_bufs_says_is_there_as_soon_as_it_is_said(self):
+        """8.1.1 (1c, 4b): all of it can be used, before the program makes a call."""
+        self.serve(SDP_PRIVATE_BUFFERS=16)
+        peer = ForeignPeer.request(self.sdp_address)
+        self.addCleanup(peer.close)
+        self.assertEqual(peer.posted, 16)
+        peer.receive_size = peer.buffer_size
+        sent = self.say_all(peer, 16)
+        self.assertEqual(self.puppet.do(f"(s := l.accept()[0]).recv({len(sent)}, socket.MSG_WAITALL)"), sent)
+        self.dialled()
+        self.dial(SDP_PRIVATE_BUFFERS=16)
+        peer = self.accept(private=b"", words=(foreign_peer.PEER_TO_PEER | 8, foreign_peer.BY_WRITE | 7))
+        bufs, *_ = foreign_peer.BSDH.unpack_from(peer.private)
+        self.assertEqual(bufs, 16)
+        self.assertEqual(peer.hear().opcode, RDMA_WRITE)
+        (peer.receive_size,) = struct.unpack_from(">I", peer.private, foreign_peer.BSDH.size + 8)
+        peer.link.sendall(peer.frame(foreign_peer.hello_ack(), foreign_peer.SEND_SE))
+        sent = self.say_all(peer, 15)  # the HelloAck has the first
+        self.assertEqual(self.puppet.said(), self.host)
+        self.assertEqual(self.puppet.do(f"s.recv({len(sent)}, socket.MSG_WAITALL)"), sent)
+
+    def test_the_hello_goes_in_streaming_mode(self):
+        """8.1.1 (2): as private data of the MPA Request. Nothing follows it before the Reply."""
+        self.dialled()
+        self.dial()
+        peer = ForeignPeer(self.sdp.accept()[0])
+        self.addCleanup(peer.close)
+        key, flags, _, size = struct.unpack(">16sBBH", peer.read(20))
+        self.assertEqual(key, foreign_peer.REQUEST)
+        private = peer.read(size)[4 if flags & foreign_peer.ENHANCED else 0 :]
+        bufs, *fields = foreign_peer.BSDH.unpack_from(private)
+        self.assertEqual(fields, [0, foreign_peer.HELLO, 32, 0, 0])
+        self.assertGreaterEqual(bufs, 3)
+        peer.link.settimeout(0.2)
+        with self.assertRaises(TimeoutError):
+            peer.read(1)
+
     def test_without_an_rtr_it_is_no_connection(self):
         self.serve(SDP_HANDSHAKE_TIMEOUT_MS=1000)
         peer = ForeignPeer.request_peer_to_peer(self.sdp_address)
@@ -403,6 +448,39 @@ class GracefulClose(ForeignTest):
         self.puppet.do("s.close()")
         self.assertEqual(peer.hear_until(lambda message: message.mid != DATA).mid, DIS_CONN)
         self.assertEqual(peer.end(PATIENCE), "FIN")
+
+    def test_data_behind_the_close_is_refused(self):
+        """8.2.1; R2, where the peer has closed before: all that the program wrote ahead of it is sent."""
+        self.serve()
+        for closed in False, True:
+            with self.subTest(peer_has_closed=closed):
+                peer = self.connect()
+                if closed:
+                    peer.say(DIS_CONN)
+                    self.assertEqual(self.puppet.do("s.recv(1)"), b"")
+                self.puppet.do("[s.send(b'%d' % i) for i in range(9)] and s.shutdown(socket.SHUT_WR)")
+                self.assertEqual(self.puppet.do("s.send(b'x', socket.MSG_NOSIGNAL)"), "EPIPE")
+                data = b""
+                while (message := peer.hear()).mid == DATA:
+                    data += message.payload
+                self.assertEqual((data, message.mid), (b"012345678", DIS_CONN))
+                with self.assertRaises(foreign_peer.Ended if closed else TimeoutError):
+                    self.fail(f"{peer.hear(timeout=PATIENCE if closed else 0.2)} came behind DisConn")
+
+    def test_a_sink_avail_of_the_programs_ends_with_the_peers_disconn(self):
+        """8.2.1 (R1): nothing is written there any more, and the program's other half goes on."""
+        self.serve(SDP_FORCE="write")
+        peer = self.connect()
+        peer.say(MODE_CHANGE, mode_change(foreign_peer.PIPE_MODE))
+        self.puppet.tell("s.recv(100_000)")
+        room = Memory.advertised(peer.hear_until(lambda message: message.mid == SINK_AVAIL))
+        peer.say(DIS_CONN)
+        self.assertEqual(self.puppet.said(), b"")
+        self.puppet.do("s.send(b'more')")
+        self.assertEqual(peer.hear_until(lambda message: message.payload).payload, b"more")
+        peer.tagged(RDMA_WRITE, room.stag, room.offset, b"late")
+        terminate = peer.hear_until(lambda message: message.opcode == foreign_peer.TERMINATE)
+        self.assertEqual(terminate.payload[:2].hex(), "1100")
 
     def test_a_peer_that_sends_to_a_closed_connection_is_told_and_reset(self):
         self.serve()
@@ -952,6 +1030,58 @@ class DataSource(ForeignTest):
         self.assertEqual(data, self.DATA[:100_000])
         self.assertEqual(self.puppet.said(), None)
 
+    def test_out_of_pipelined_mode_what_was_advertised_is_advertised_again(self):
+        """12.4: a SinkAvail that meets the ModeChange is ignored; the SrcAvail that it had discarded comes
+        anew, with payload."""
+        peer, memory, ahead = self.write()
+        self.assertEqual(peer.fetch(memory, ahead, 1000), self.DATA[ahead : ahead + 1000])
+        told = struct.pack(">I", 1000)
+        peer.say(RDMA_RD_COMPL, told, opcode=foreign_peer.SEND_SE, flags=foreign_peer.REQ_PIPE)
+        change = peer.hear_until(lambda message: message.mid != DATA)
+        self.assertEqual((change.mid, change.number), (MODE_CHANGE, foreign_peer.PIPE_MODE << 1))
+        self.assertEqual(peer.fetch(memory, ahead + 1000, 1000), self.DATA[ahead + 1000 : ahead + 2000])
+        left = 300_000 - ahead - 2000
+        room = Memory(0x1234, 0x7FFFFFF01, 100_000)
+        # One message with payload has discarded nothing: the SrcAvail.
+        peer.link.sendall(
+            peer.framed(RDMA_RD_COMPL, told, foreign_peer.SEND_SE)
+            + peer.framed(SINK_AVAIL, room.header() + struct.pack(">I", 1))
+        )
+        change = peer.hear_until(lambda message: message.mid != DATA)
+        self.assertEqual((change.mid, change.number), (MODE_CHANGE, foreign_peer.COMB_MODE << 1))
+        said = peer.hear_until(lambda message: message.mid != DATA)
+        self.assertEqual(said.mid, SRC_AVAIL)
+        memory, payload = Memory.advertised(said), said.payload[16:]
+        self.assertEqual((memory.size, payload), (left, self.DATA[-left:][: len(payload)]))
+        self.assertGreater(len(payload), 0)
+        left -= len(payload)
+        self.assertEqual(peer.fetch(memory, len(payload), left), self.DATA[-left:])
+        peer.say(RDMA_RD_COMPL, struct.pack(">I", left), opcode=foreign_peer.SEND_SE)
+        self.assertEqual(self.puppet.said(), None)
+
+    def test_out_of_pipelined_mode_the_writes_are_told_of_before(self):
+        """12.4: the peer asks for it while it is written to."""
+        self.serve(SDP_FORCE="write")
+        peer = self.connect()
+        self.puppet.do("s.send(b'0') and None")
+        peer.hear_until(lambda message: message.payload == b"0")
+        peer.say(MODE_CHANGE, mode_change(foreign_peer.PIPE_MODE))
+        self.puppet.do("asleep(lambda: s.recv(100_000))")
+        lent = Memory.advertised(peer.hear_until(lambda message: message.mid == SINK_AVAIL))
+        room = Memory(0x1234, 0x7FFFFFF01, 1_000_000)
+        peer.say(SINK_AVAIL, room.header() + struct.pack(">I", 1))
+        self.puppet.tell("s.sendall(bytes(1_000_000))")
+        written = len(peer.hear_until(lambda message: message.opcode == RDMA_WRITE).written[2])
+        peer.tagged(RDMA_WRITE, lent.stag, lent.offset, b"!" * 100_000)
+        peer.say(RDMA_WR_COMPL, struct.pack(">I", 100_000), opcode=foreign_peer.SEND_SE)
+        while (message := peer.hear_until(lambda message: message.mid != DATA)).opcode == RDMA_WRITE:
+            written += len(message.written[2])
+        self.assertEqual((message.mid, message.number, written), (RDMA_WR_COMPL, 1_000_000, 1_000_000))
+        change = peer.hear_until(lambda message: message.mid != DATA)
+        self.assertEqual((change.mid, change.number), (MODE_CHANGE, foreign_peer.COMB_MODE << 1))
+        self.assertEqual(self.puppet.said(), None)
+        self.assertEqual(self.puppet.do("over()"), b"!" * 100_000)
+
 
 class Urgent(ForeignTest):
     """9.5.3"""
@@ -1086,6 +1216,18 @@ class AbortiveClose(ForeignTest):
         peer.say(DATA, b"unread")
         self.assertEqual(self.puppet.do("poll(select.POLLIN, 10000) and s.close()"), None)
         self.assert_ends_without_a_message(peer)
+
+    def test_an_abort_of_the_programs_behind_the_peers_disconn_resets_the_link(self):
+        """8.2.1 (R2): as without it."""
+        self.serve()
+        for what, abort in (("SO_LINGER", f"{NO_LINGER} or s.close()"), ("AF_UNSPEC", "disconnect()")):
+            with self.subTest(what):
+                peer = self.connect()
+                peer.say(DIS_CONN)
+                self.assertEqual(self.puppet.do("s.recv(1)"), b"")
+                self.assertIn(self.puppet.do(abort), (None, 0))
+                self.assert_ends_without_a_message(peer)
+                self.await_end_of_link(peer)
 
     def assert_ends_without_a_message(self, peer):
         with self.assertRaisesRegex(foreign_peer.Ended, "reset"):
