@@ -194,16 +194,16 @@ class World:
         self.processes = []
         self.pmd = self.start_first_pmd() if with_pmd else None
 
-    def start_first_pmd(self):
+    def start_first_pmd(self, *options):
         """What is free at one address now may be somebody's at another, or in a moment: then on another
         port."""
         for _ in range(4):
             with contextlib.suppress(AssertionError):
-                return self.start_pmd()
+                return self.start_pmd(*options)
             self.pm_port = free_port(socket.SOCK_DGRAM)
-        return self.start_pmd()
+        return self.start_pmd(*options)
 
-    def start_pmd(self):
+    def start_pmd(self, *options):
         reading, writing = os.pipe()
         try:
             pmd = self.start(
@@ -214,6 +214,7 @@ class World:
                     self.pmd_socket,
                     "--ready-fd",
                     str(writing),
+                    *options,
                 ],
                 preload=False,
                 pass_fds=(writing,),

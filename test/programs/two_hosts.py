@@ -43,8 +43,8 @@ class Host(harness.TestWorld):
         if done.returncode != 0:
             raise AssertionError(f"{words}: {done.stderr}")
 
-    def start_pmd(self):
-        self.pmd = super().start_pmd()
+    def start_pmd(self, *options):
+        self.pmd = super().start_pmd(*options)
         return self.pmd
 
     def filter(self, *rules):
