@@ -369,6 +369,66 @@ class PmClient(harness.ProgramTest):
         self.assertEqual(len(set(requests)), 1)
         self.assertEqual(self.world.connects(port), (0, {"pm-timeout": 1}))
 
+    def test_the_first_reply_counts_and_a_second_is_discarded(self):
+        """7.5, 7.5.1: whatever they say; and but one PMAck is sent."""
+        port, sdp_port = self.sdp_server()
+        for first, second, outcome in (
+            ({"mt": ACCEPT, "ap_port": sdp_port}, {"mt": DENY}, "SDP"),
+            ({"mt": ACCEPT, "ap_port": sdp_port}, {"mt": ACCEPT, "ap_port": harness.free_port()}, "SDP"),
+            ({"mt": DENY}, {"mt": ACCEPT, "ap_port": sdp_port}, "TCP"),
+        ):
+            with self.subTest(first=first, second=second):
+                mapper = self.replies(first, second)
+                before = self.world.connects(port)[0]
+                self.connect(self.client(), port)
+                self.assertEqual(self.world.connects(port)[0] - before, outcome == "SDP")
+                if outcome == "SDP":
+                    harness.wait_until(lambda: mapper.of_type(ACK), "PMAck")
+                acks = {message.ap_port for message, _, _ in mapper.of_type(ACK)}
+                self.assertEqual(acks, {sdp_port} if outcome == "SDP" else set())
+
+    def replies(self, *replies):
+        """A port mapper that says all of them to each question, with its fields but for these."""
+        return self.mapper(lambda request: [dataclasses.replace(request, **reply) for reply in replies])
+
+    def test_a_reply_that_belongs_to_no_question_is_discarded(self):
+        """7.5.1: of another handle, another port or another host; what belongs to it counts behind them."""
+        port, sdp_port = self.sdp_server()
+        nobody = harness.free_port()
+        others = ({"handle": 1}, {"cp_port": 1}, {"cp": address("127.0.0.2")})
+        for right, wrong, outcome in (
+            ({"mt": ACCEPT, "ap_port": sdp_port}, {"mt": DENY}, "SDP"),
+            ({"mt": ACCEPT, "ap_port": sdp_port}, {"mt": ACCEPT, "ap_port": nobody}, "SDP"),
+            ({"mt": DENY}, {"mt": ACCEPT, "ap_port": sdp_port}, "TCP"),
+        ):
+            with self.subTest(right=right, wrong=wrong):
+                mapper = self.replies(*(wrong | fields for fields in others), right)
+                before = self.world.connects(port)[0]
+                self.connect(self.client(), port)
+                self.assertEqual(self.world.connects(port)[0] - before, outcome == "SDP")
+                self.assertLessEqual({message.ap_port for message, _, _ in mapper.of_type(ACK)}, {sdp_port})
+
+    def test_a_reply_behind_the_limit_is_discarded(self):
+        """7.5.1: the client has no state of it any more, and learns nothing from it."""
+        port, sdp_port = self.sdp_server()
+        over = threading.Event()
+
+        def late(request):
+            over.wait()
+            return [dataclasses.replace(request, mt=ACCEPT, ap_port=sdp_port, pm_time=255)]
+
+        self.port = harness.free_port(socket.SOCK_DGRAM)
+        mapper = Mapper("127.0.0.1", self.port, late)
+        try:
+            client = self.client(SDP_PM_TIMEOUT_MS=200)
+            self.connect(client, port)
+        finally:
+            over.set()
+            mapper.stop()  # which answers all that came first
+        self.connect(client, port)
+        self.assertEqual(self.world.connects(port)[0], 0)
+        self.assertEqual(mapper.of_type(ACK), [])
+
     def test_an_answer_is_kept_as_long_as_it_says(self):
         """7.3.1.4"""
         port, sdp_port = self.sdp_server()
