@@ -28,12 +28,13 @@ class OneSidePreloaded(harness.ProgramTest):
 
     def test_server_only(self):
         port = harness.free_port()
-        server = self.world.peer("sink-server", port)
+        info = {"SDP_LOG": "info"}
+        server = self.world.peer("sink-server", port, environment=info)
         self.world.wait_for_listener(port)
         self.world.run_peer("send", port, 20 << 20, preload=False)
         self.assertEqual(self.world.sdp_bytes(server), (0, 0))
         # And an SDP client at the same listener, and a plain one again.
-        self.world.run_peer("send", port, 5 << 20)
+        self.world.run_peer("send", port, 5 << 20, environment=info)
         self.assert_sdp_carried(at_least_in=5 << 20, process=server)
         self.world.run_peer("send", port, 1 << 20, preload=False)
         listener = self.world.listener(port)
