@@ -104,7 +104,9 @@ class Parcel {
 void AdoptConnection(const Handover::Connection& from, SharedArena* arena, Member member, int membership,
                      Parcel& parcel, const std::vector<int>& fds) {
   std::unique_ptr<SharedConnection> shared;
-  auto memory = from.has_memory ? iwarp::TakeMemory(parcel.Take()) : nullptr;
+  std::string why;
+  auto memory = from.has_memory ? iwarp::TakeMemory(parcel.Take(), &why) : nullptr;
+  if (!why.empty()) SDP_LOG(kError, "an inherited connection is lost: %s", why.c_str());
   if (arena != nullptr && from.whole && (memory != nullptr || !from.has_memory))
     shared = SharedConnection::Join(arena, from.number, member, membership);
   if (fds.empty()) return;

@@ -32,10 +32,7 @@ bool ForgetMemories(Duration age) { return KeptMemories::Forget(age); }
 void ShareMemories() { KeptMemories::NoteFork(); }
 void ForgetMemoriesInChild() { KeptMemories::ForgetInChild(); }
 
-std::shared_ptr<LocalMemory> TakeMemory(int fd) {
-  std::string why;
-  return LocalMemory::TakeOver(fd, &why);
-}
+std::shared_ptr<LocalMemory> TakeMemory(int fd, std::string* why) { return LocalMemory::TakeOver(fd, why); }
 
 std::unique_ptr<verbs::QueuePair> Thaw(int fd, Bytes frozen, std::shared_ptr<LocalMemory> memory) {
   return SoftQp::Thaw(fd, frozen, std::move(memory));

@@ -35,8 +35,8 @@ bool ForgetMemories(Duration age);
 void ShareMemories();
 void ForgetMemoriesInChild();
 // Returns the memory whose descriptor another program of this end has left; takes `fd` over. Returns nullptr
-// if it is no such memory, or cannot be mapped.
-std::shared_ptr<LocalMemory> TakeMemory(int fd);
+// and the reason in *why if it is no such memory, or cannot be mapped.
+std::shared_ptr<LocalMemory> TakeMemory(int fd, std::string* why);
 
 // Returns a queue pair in the state that Portable::Freeze() of an embedded queue pair has returned, on the
 // same TCP connection. `fd` is any descriptor of it in any process, `memory` its memory there. Returns
