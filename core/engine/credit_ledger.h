@@ -88,6 +88,11 @@ class CreditLedger {
   // will be posted by themselves. `writer_expected`: payload will leave as soon as credit allows, and tells
   // the peer as well. `answer_expected`: the peer owes an answer, and may lack the credit for it.
   [[nodiscard]] bool update_due(uint32_t window, bool idle, bool writer_expected, bool answer_expected) const;
+  // False: no update is due, whatever else holds. The peer knows of credit for payload, and the news is less
+  // than half a window. So it is behind nearly every message.
+  [[nodiscard]] bool update_may_be_due(uint32_t window) const {
+    return told_limit_ <= received_ + kReserve || gain() >= (window + 1) / 2;
+  }
   // Returns true if an update should ask for credit: this side has payload and two credits, and the peer may
   // not know that it lacks the third.
   [[nodiscard]] bool nudge_due() const;

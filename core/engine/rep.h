@@ -70,7 +70,9 @@ struct Rep {
   void NoteDataSent(uint64_t payload, bool more);
   // Returns true if only the peer's need of credit makes a message due.
   [[nodiscard]] bool credit_update_due() const {
-    return credit.update_due(sink.Window(), !sink.holds_memory(), source.writer_expected(),
+    const uint32_t window = sink.Window();
+    return credit.update_may_be_due(window) &&
+           credit.update_due(window, !sink.holds_memory(), source.writer_expected(),
                              adverts_outstanding() != 0);
   }
 

@@ -68,15 +68,18 @@ void SinkHalf::DropAll() {
   queue_.DropAll();
 }
 
-uint32_t SinkHalf::Window() const {
-  const uint32_t fitting =
-      std::max(options_.receive_limit / options_.receive_buffer_size, CreditLedger::kReserve);
-  return std::min<uint32_t>(fitting, options_.receive_buffers);
-}
+uint32_t SinkHalf::Window() const { return BuffersWithin(options_.receive_limit); }
 
 uint32_t SinkHalf::PostedTarget() const {
   const uint64_t held = queue_.held_cost();
   const uint64_t room = options_.receive_limit > held ? options_.receive_limit - held : 0;
+  return BuffersWithin(room);
+}
+
+// Nearly always all of them fit: a division would cost as much as the rest.
+uint32_t SinkHalf::BuffersWithin(uint64_t room) const {
+  if (room >= uint64_t{options_.receive_buffers} * options_.receive_buffer_size)
+    return options_.receive_buffers;
   const uint64_t fitting = std::max<uint64_t>(room / options_.receive_buffer_size, CreditLedger::kReserve);
   return static_cast<uint32_t>(std::min<uint64_t>(fitting, options_.receive_buffers));
 }

@@ -55,6 +55,8 @@ class SinkHalf {
   // Returns how many receive Private Buffers should be posted. As many as fit under receive_limit beside the
   // data held, but at least the two that carry no payload (10.5): the peer's messages free those two at once.
   [[nodiscard]] uint32_t PostedTarget() const;
+  // Returns how many receive buffers, of at most receive_buffers, fit into `room`; two at least.
+  [[nodiscard]] uint32_t BuffersWithin(uint64_t room) const;
   // Returns true if one message more may be held: up to twice receive_limit, because a peer may cause that
   // again and again.
   [[nodiscard]] bool may_exceed_limit() const { return queue_.held_cost() / 2 < options_.receive_limit; }
