@@ -106,8 +106,8 @@ class Store:
             raise Wrong(f"{asked.decode()} has another value")
         if len(self.values) > 100:
             oldest = next(iter(self.values))
+            del self.values[oldest]  # the answer may be lost, and who knows then whether it is there
             self.delete(connection, oldest)
-            del self.values[oldest]
         return size + len(found)
 
 
@@ -237,7 +237,7 @@ def converse(make, host, port, stream):
             for _ in range(SESSION):
                 say("ok", stream, talker.step(connection))
                 time.sleep(PAUSE)
-        except (OSError, EOFError, http.client.HTTPException) as error:
+        except (OSError, EOFError, MemoryError, http.client.HTTPException) as error:
             say("error", stream, type(error).__name__, str(error) or repr(error))
             time.sleep(AGAIN)
         except (Wrong, ValueError, StopIteration) as error:
@@ -246,6 +246,14 @@ def converse(make, host, port, stream):
         finally:
             if connection:
                 connection.close()
+
+
+def end_with_thread(what):
+    """A thread that ends, short of memory, takes the process with it, which is started again."""
+    try:
+        sys.__excepthook__(what.exc_type, what.exc_value, what.exc_traceback)
+    finally:
+        os._exit(3)
 
 
 async def echo(reader, writer):
@@ -302,6 +310,7 @@ def main():
         "echo": Echo,
         "http": lambda stream, draw: Http(stream, draw, hashes),
     }[kind]
+    threading.excepthook = end_with_thread
     for stream in range(int(sys.argv[4])):
         threading.Thread(target=converse, args=(make, host, port, stream), daemon=True).start()
     threading.Event().wait()

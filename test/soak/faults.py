@@ -175,6 +175,17 @@ class Faults:
 
         return restore
 
+    def limited_client(self, pair, what, limit_of):
+        """Of a client that runs programs those that run now."""
+        restore = self.limited(pair.client.processes(), what, limit_of)
+
+        def restore_all():
+            restore()
+            if not pair.client.running():
+                pair.client.start()
+
+        return restore_all
+
     def revive(self, servers):
         """Starts servers again that did not survive."""
         for server in servers:
@@ -182,21 +193,35 @@ class Faults:
             if not server.running():
                 server.start()
 
-    def few_descriptors(self, fault, pair):
-        def lowest_free_and_some(pid):
-            taken = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
-            return next(number for number in range(1 << 20) if number not in taken) + fault.amount
+    def lowest_free_and_some(self, fault, pid):
+        taken = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+        return next(number for number in range(1 << 20) if number not in taken) + fault.amount
 
+    def size_and_some(self, fault, pid):
+        with open(f"/proc/{pid}/statm") as file:
+            return int(file.read().split()[0]) * resource.getpagesize() + (fault.amount << 20)
+
+    def few_descriptors(self, fault, pair):
         return self.limited(
-            self.server_of(fault, pair).processes(), resource.RLIMIT_NOFILE, lowest_free_and_some
+            self.server_of(fault, pair).processes(),
+            resource.RLIMIT_NOFILE,
+            lambda pid: self.lowest_free_and_some(fault, pid),
         )
 
     def little_memory(self, fault, pair):
-        def size_and_some(pid):
-            with open(f"/proc/{pid}/statm") as file:
-                return int(file.read().split()[0]) * resource.getpagesize() + (fault.amount << 20)
+        return self.limited(
+            self.server_of(fault, pair).processes(),
+            resource.RLIMIT_AS,
+            lambda pid: self.size_and_some(fault, pid),
+        )
 
-        return self.limited(self.server_of(fault, pair).processes(), resource.RLIMIT_AS, size_and_some)
+    def client_few_descriptors(self, fault, pair):
+        return self.limited_client(
+            pair, resource.RLIMIT_NOFILE, lambda pid: self.lowest_free_and_some(fault, pid)
+        )
+
+    def client_little_memory(self, fault, pair):
+        return self.limited_client(pair, resource.RLIMIT_AS, lambda pid: self.size_and_some(fault, pid))
 
     def in_mode(self, part, mode):
         part.restart(mode)

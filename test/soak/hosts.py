@@ -23,6 +23,17 @@ import sdp_world  # noqa: E402
 from sdp_world import Process, World, find, wait_until  # noqa: E402
 
 STATISTICS_MIB = 48
+NO_OTHER_LIBRARY = "no other tree in build/ has a libsdp.so that programs can be preloaded with"
+
+
+def other_library():
+    """Of another build tree, or None. A copy is none; one under a sanitizer needs more than LD_PRELOAD."""
+    ours = sdp_world.LIBRARY.read_bytes()
+    for library in sorted(sdp_world.ROOT.glob("build/*/preload/libsdp.so")):
+        loads = subprocess.run(["true"], env={**os.environ, "LD_PRELOAD": str(library)}, capture_output=True)
+        if loads.returncode == 0 and not loads.stderr and library.read_bytes() != ours:
+            return library
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +45,8 @@ class Mode:
     clock: int = 0
 
     def clock_wrapper(self):
+        """The program begins in a time namespace. Its monotonic clock and its time since the boot are moved;
+        the wall clock is everybody's, and no clock moves under a program that runs."""
         if self.clock == 0:
             return []
         with open("/proc/uptime") as uptime:

@@ -107,16 +107,33 @@ def unexplained(told, workload, happened, grace=GRACE):
     ]
 
 
+def lacked_address(when, how, happened):
+    """A server that listens anew for each client ends where its address is gone just then, on TCP as well."""
+    return "Cannot assign requested address" in how and any(
+        one.fault.kind == "address-gone" and one.began <= when <= one.over + GRACE for one in happened
+    )
+
+
 def tells_of_crash(text):
     """A program's end by a signal of CRASHES, as subprocess and as shells count it."""
     return any(-int(status) in CRASHES or int(status) - 128 in CRASHES for status in STATUS.findall(text))
 
 
 def lost(sdp, tcp, workload, happened, late=0.0):
-    """SDP's unexplained errors, and all crashes.
+    """SDP's unexplained errors, and all crashes, but for those short of memory that TCP had, too.
 
     An error that came to the twin on TCP at about the same time explains one of SDP's."""
-    found = [(when, what) for when, what, _ in sdp if tells_of_crash(what)]
+    short = [one for one in happened if one.fault.kind in plan.LITTLE_MEMORY and one.fault.concerns(workload)]
+
+    def in_both(when):
+        return any(
+            one.began <= min(when, other) and max(when, other) <= one.over + GRACE
+            for one in short
+            for other, what, _ in tcp
+            if tells_of_crash(what)
+        )
+
+    found = [(when, what) for when, what, _ in sdp if tells_of_crash(what) and not in_both(when)]
     twins = [when for when, _, _ in unexplained(tcp, workload, happened, GRACE + late)]
     for when, what, _ in unexplained(sdp, workload, happened, GRACE + late):
         if tells_of_crash(what):
@@ -143,7 +160,7 @@ def crashed(crashes, happened):
     """Those of SDP, or of which that is not known.
 
     Short of memory a program may end itself so: then it does so on TCP, too, in the same fault."""
-    short = [one for one in happened if one.fault.kind == "little-memory"]
+    short = [one for one in happened if one.fault.kind in plan.LITTLE_MEMORY]
 
     def excused(crash):
         return any(
@@ -183,7 +200,8 @@ def broken(lines, happened):
     """[(when, line)] of the library's log that tell of a mistake.
 
     Without a descriptor or memory, bytes may be lost."""
-    short = [one for one in happened if one.fault.kind in ("few-descriptors", "little-memory")]
+    kinds = *plan.FEW_DESCRIPTORS, *plan.LITTLE_MEMORY
+    short = [one for one in happened if one.fault.kind in kinds]
     return [
         (when, line)
         for when, line in lines
@@ -378,7 +396,7 @@ def verdict(records):
             other == workload and other_twin == "tcp" and abs(then - when) < 10
             for then, other, other_twin, _, _ in records.dead
         )
-        if twin == "sdp" and (tells_of_crash(how) or not beside):
+        if twin == "sdp" and (tells_of_crash(how) or not (beside or lacked_address(when, how, happened))):
             yield "lost", f"{server} ended by itself at {when - start:.1f} s: {how}"
     for crashes in records.crashes, records.traced:
         for crash in crashed(crashes, happened):

@@ -42,6 +42,8 @@ KINDS = {
         Kind("reset", "link", (0.1, 0.4), breaks=True, needs="nft"),
         Kind("few-descriptors", SERVERS, (0.5, 2.0), breaks=True),
         Kind("little-memory", SERVERS, (0.5, 2.0), breaks=True),
+        Kind("client-few-descriptors", WORKLOADS, (0.5, 2.0), breaks=True),
+        Kind("client-little-memory", WORKLOADS, (0.5, 2.0), breaks=True),
         Kind("server-plain", SERVERS, (2.0, 4.0), breaks=True, restarts=True),
         Kind("client-plain", WORKLOADS, (2.0, 4.0), breaks=True),
         Kind("server-upgraded", SERVERS, (2.0, 4.0), breaks=True, restarts=True),
@@ -55,6 +57,8 @@ KINDS = {
 # May come while another one lasts: those that start nothing which would last differently because of the
 # first.
 BESIDE = ("server-stopped", "worker-stopped", "client-stopped", "client-killed", "loss", "forks")
+FEW_DESCRIPTORS = "few-descriptors", "client-few-descriptors"
+LITTLE_MEMORY = "little-memory", "client-little-memory"
 CLOCKS = (30, 86_400, 400 * 86_400, -1)  # seconds forward; -1: back, by most of what the clock shows
 
 
@@ -81,8 +85,8 @@ class Fault:
     def __str__(self):
         amount = {
             "loss": f" {self.amount} %",
-            "little-memory": f" {self.amount} MiB more",
-            "few-descriptors": f" {self.amount} more",
+            **dict.fromkeys(LITTLE_MEMORY, f" {self.amount} MiB more"),
+            **dict.fromkeys(FEW_DESCRIPTORS, f" {self.amount} more"),
         }
         if self.kind.endswith("-clock"):
             amount[self.kind] = " back" if self.amount < 0 else f" {self.amount} s ahead"
@@ -105,9 +109,9 @@ class Plan:
 def amount_of(kind, draw):
     if kind == "loss":
         return draw.randint(1, 30)
-    if kind == "little-memory":
+    if kind in LITTLE_MEMORY:
         return draw.choice((0, 1, 4, 16))
-    if kind == "few-descriptors":
+    if kind in FEW_DESCRIPTORS:
         return draw.randint(0, 3)
     if kind.endswith("-clock"):
         return draw.choice(CLOCKS)

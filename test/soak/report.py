@@ -47,10 +47,19 @@ def size(count):
     return f"{count:.0f} GB"
 
 
+def local_links(pair, watch):
+    """Of the connections within a host that were seen."""
+    if pair.server_host is not pair.client_host:
+        return "-"
+    links = [link for link, _ in watch.links_of(pair)]
+    return f"{links.count('local')} of {len(links)}"
+
+
 def workload_lines(pairs, watch):
     yield (
         f"{'workload':<11}{'hosts':<7}{'answers: SDP':>13}{'TCP':>9}{'errors: SDP':>13}{'TCP':>6}"
         f"{'checked: SDP':>14}{'TCP':>9}{'accepted by SDP':>17}{'TCP':>6}{'fell back':>11}"
+        f"{'local links':>13}"
     )
     by_kind = collections.defaultdict(dict)
     for pair in pairs:
@@ -70,6 +79,7 @@ def workload_lines(pairs, watch):
             f"{size(total('sdp', 'bytes')):>14}{size(total('tcp', 'bytes')):>9}"
             f"{max(accepted[0], accepted[3]):>17}{accepted[1]:>6}"
             f"{sum(port in ports for _, port, _ in watch.fallbacks):>11}"
+            f"{local_links(sdp, watch):>13}"
         )
 
 
@@ -80,11 +90,11 @@ def fault_lines(happened, pairs):
     table = judge.costs(happened, streams)
     counts = collections.Counter(one.fault.kind for one in happened)
     yield (
-        f"{'':<18}{'':>6}{'until told, or going on: SDP':>30}{'TCP':>14}"
+        f"{'':<24}{'':>6}{'until told, or going on: SDP':>30}{'TCP':>14}"
         f"{'until an answer: SDP':>24}{'TCP':>14}"
     )
     yield (
-        f"{'fault':<18}{'times':>6}{'median':>23}{'most':>7}{'median':>7}{'most':>7}"
+        f"{'fault':<24}{'times':>6}{'median':>23}{'most':>7}{'median':>7}{'most':>7}"
         f"{'median':>17}{'most':>7}{'median':>7}{'most':>7}   seconds"
     )
     for kind, row in sorted(table.items()):
@@ -95,32 +105,21 @@ def fault_lines(happened, pairs):
             for value in judge.middle_and_most(row.get(twin, {}).get(what, []))
         ]
         yield (
-            f"{kind:<18}{counts[kind]:>6}{figures[0]:>23}{figures[1]:>7}{figures[2]:>7}{figures[3]:>7}"
+            f"{kind:<24}{counts[kind]:>6}{figures[0]:>23}{figures[1]:>7}{figures[2]:>7}{figures[3]:>7}"
             f"{figures[4]:>17}{figures[5]:>7}{figures[6]:>7}{figures[7]:>7}"
         )
 
 
 def process_lines(lives):
-    """Those that lived for half a minute; the memory at the beginning and the end, and the descriptors."""
+    """All that were looked at; the memory at the beginning and the end, and the descriptors."""
     yield (
         f"{'process':<40}{'over':>5}{'lived':>9}{'MiB first':>11}{'last':>7}"
         f"{'descriptors first':>19}{'last':>6}"
     )
     for life in sorted(lives, key=lambda life: (life.name, life.twin, life.samples[0][0])):
-        if life.lasted() >= judge.LONG_ENOUGH:
-            memory, descriptors = life.ends(judge.MEMORY), life.ends(judge.DESCRIPTORS)
-            yield (
-                f"{life.name:<40}{life.twin:>5}{life.lasted():>7.0f} s"
-                f"{memory[0] / 1024:>11.1f}{memory[1] / 1024:>7.1f}"
-                f"{descriptors[0]:>19}{descriptors[1]:>6}"
-            )
-
-
-def brief_process_lines(lives):
-    """As process_lines; of many of one name the one that lived longest."""
-    longest = {}
-    for life in lives:
-        key = life.name, life.twin
-        if key not in longest or life.lasted() > longest[key].lasted():
-            longest[key] = life
-    return process_lines(longest.values())
+        memory, descriptors = life.ends(judge.MEMORY), life.ends(judge.DESCRIPTORS)
+        yield (
+            f"{life.name:<40}{life.twin:>5}{life.lasted():>7.0f} s"
+            f"{memory[0] / 1024:>11.1f}{memory[1] / 1024:>7.1f}"
+            f"{descriptors[0]:>19}{descriptors[1]:>6}"
+        )

@@ -12,6 +12,7 @@ import hosts
 import judge
 import plan
 import report
+import sdp_world
 import watch
 import workloads
 from record import Findings
@@ -55,7 +56,7 @@ class Soak:
         else:
             ends = [(None, "127.0.0.2", "lo"), (None, "127.0.0.3", "lo")]
         self.hosts = {
-            name: hosts.Host(name, address, self.options.other_library, holder, device)
+            name: hosts.Host(name, address, self.options.other_library or sdp_world.LIBRARY, holder, device)
             for name, (holder, address, device) in zip(plan.HOSTS, ends)
         }
         recorder = Recorder(self.findings)
@@ -155,7 +156,7 @@ class Soak:
             self.progress(None)
         if self.stopping.is_set():
             return
-        self.watch.sample_all_statistics()
+        self.watch.sample_all_statistics()  # the watch's last look may be older than these seconds
         late = self.lateness.between(begin, end)
         for pair in self.pairs:
             if pair.twin != "sdp":
@@ -181,6 +182,8 @@ class Soak:
                 self.findings.add(
                     "fallback", f"{pair}: no connection over SDP in the last {CALM_CHECK:.0f} s"
                 )
+            if pair.server_host is pair.client_host:
+                self.judge_links(pair, begin, late)
         for stream, twin in self.twins():
             silent, of_twin = (time.monotonic() - one.last_answer for one in (stream, twin))
             if silent > 8 + 2 * late + of_twin:
@@ -188,13 +191,27 @@ class Soak:
                     "hung", f"{stream}: no answer for the last {silent:.1f} s (TCP: {of_twin:.1f} s)"
                 )
 
+    def judge_links(self, pair, begin, late):
+        """Within a host all has to be in memory again, and something was at all."""
+        links = self.watch.links_of(pair)
+        others = [f"{link}: {why}" for link, why in self.watch.links_of(pair, begin) if link != "local"]
+        if others and late <= 1.0:
+            self.findings.add(
+                "fallback",
+                f"{pair}: {len(others)} connections within the host had no local link in the last "
+                f"{CALM_CHECK:.0f} s, without a fault; {others[:3]}",
+            )
+        elif links and all(link != "local" for link, _ in links):
+            self.findings.add(
+                "fallback", f"{pair}: none of {len(links)} connections within the host had a local link"
+            )
+
     def end_clients(self):
         """Then the servers' connections have to go."""
         faults.in_parallel([client.stop for pair in self.pairs for client in pair.clients])
 
         def left():
-            for host in self.hosts.values():
-                self.watch.sample_statistics(host)
+            self.watch.sample_all_statistics()
             return {
                 str(pair): self.watch.of_pair(pair)[2]
                 for pair in self.pairs
@@ -295,16 +312,18 @@ class Soak:
         for lines in (
             report.workload_lines(self.pairs, self.watch),
             report.fault_lines(self.happened, self.pairs),
-            report.brief_process_lines(self.watch.lives.values()),
+            report.process_lines(self.watch.lives.values()),
         ):
             for line in lines:
                 say(line)
             say()
-        with open(self.directory / "processes", "w") as file:
-            file.writelines(line + "\n" for line in report.process_lines(self.watch.lives.values()))
         for need, reason in sorted(self.lacks.items()):
             kinds = [kind.name for kind in plan.KINDS.values() if kind.needs == need]
             say(f"skipped in part: {', '.join(kinds)}: {reason}")
+        if self.options.other_library:
+            say(f"upgrades were to {self.options.other_library}")
+        else:
+            say(f"skipped in part: server-upgraded, client-upgraded: to a copy: {hosts.NO_OTHER_LIBRARY}")
         if self.crashes.reason:
             say(f"skipped in part: crashes of processes that their server replaces: {self.crashes.reason}")
         late = sum(seconds for _, seconds in self.lateness.late)

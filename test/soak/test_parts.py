@@ -2,22 +2,28 @@
 
 import json
 import pathlib
+import random
+import resource
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import types
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import client  # noqa: E402
 import crashes  # noqa: E402
 import faults  # noqa: E402
 import hosts  # noqa: E402
 import judge  # noqa: E402
 import plan  # noqa: E402
 import record  # noqa: E402
+import report  # noqa: E402
+import soak  # noqa: E402
 import watch  # noqa: E402
 
 
@@ -166,6 +172,18 @@ class Crashes(unittest.TestCase):
         self.assertEqual(len(self.crashed(crash(11, "sdp"), crash(40, "tcp"))), 1)
         self.assertEqual(len(self.crashed(crash(11, "sdp"), crash(12, "tcp", "nginx"))), 1)
         self.assertEqual(len(self.crashed(crash(11, "sdp"), crash(12, "tcp"), kind="few-descriptors")), 1)
+
+    def test_a_client_that_crashes_short_of_memory_as_its_twin_does(self):
+        told = [(11, "ssh ended with -6: ", 10)]
+        for kind, other, count in (
+            ("client-little-memory", [(11.5, "ssh ended with -11: ", 10)], 0),
+            ("client-little-memory", [(11.5, "ssh ended with 255: ", 10)], 1),
+            ("client-little-memory", [(40, "ssh ended with -11: ", 39)], 1),
+            ("client-few-descriptors", [(11.5, "ssh ended with -11: ", 10)], 1),
+        ):
+            with self.subTest(kind=kind, other=other):
+                fault = happened(kind, "redis", 10, 12)
+                self.assertEqual(len(judge.lost(told, other, "redis", [fault])), count)
 
     def test_what_the_kernel_tells(self):
         text = (
@@ -357,7 +375,118 @@ class Calm(unittest.TestCase):
         self.assertFalse(self.awaits("server-stopped", "echo"))
 
 
+class Limits(unittest.TestCase):
+    def test_a_client_is_short_for_a_while_and_lives_again(self):
+        for kind, what in (
+            ("client-few-descriptors", resource.RLIMIT_NOFILE),
+            ("client-little-memory", resource.RLIMIT_AS),
+        ):
+            for ends in (False, True):
+                with self.subTest(kind=kind, ends=ends):
+                    program = subprocess.Popen(
+                        ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+                    )
+                    self.addCleanup(program.communicate)
+                    program.stdin.write(b"x")
+                    self.assertEqual(program.stdout.read(1), b"x", "it is up")
+                    before = resource.prlimit(program.pid, what)
+                    started = []
+                    client = types.SimpleNamespace(
+                        processes=lambda program=program: [program.pid],
+                        running=lambda program=program: program.poll() is None,
+                        start=lambda started=started: started.append(True),
+                    )
+                    pair = types.SimpleNamespace(workload="redis", servers=[], client=client)
+                    working = faults.Faults({}, [pair], None)
+                    during = []
+
+                    def wait(_, program=program, during=during, what=what, ends=ends):
+                        during.append(resource.prlimit(program.pid, what))
+                        if ends:
+                            program.kill()
+                            program.wait(10)
+
+                    working.run(happened(kind, "redis", 0, 0).fault, wait)
+                    self.assertNotEqual(during, [before])
+                    self.assertEqual(started, [True] * ends)
+                    if not ends:
+                        self.assertEqual(resource.prlimit(program.pid, what), before)
+                        program.kill()
+                        program.wait(10)
+
+
+class Stores(unittest.TestCase):
+    def test_an_answer_to_a_deletion_may_be_lost(self):
+        stored, lost = {}, []
+
+        class Fake(client.Store):
+            def empty(self, connection):
+                stored.clear()
+
+            def identity(self, connection):
+                return 1
+
+            def set(self, connection, key, data):
+                stored[key] = data
+
+            def get(self, connection, key):
+                return stored.get(key)
+
+            def delete(self, connection, key):
+                if stored.pop(key, None) is None:
+                    raise client.Wrong(key)
+                if not lost:
+                    lost.append(key)
+                    raise ConnectionResetError
+
+        talker = Fake(0, random.Random(1))
+        for _ in range(4):  # connections; each has keys of its own
+            talker.open(None)
+            for _ in range(150):
+                try:
+                    talker.step(None)
+                except ConnectionResetError:
+                    break
+        self.assertEqual(len(lost), 1)
+
+
 class Watches(unittest.TestCase):
+    def connection(self, link, opened, role="accepting"):
+        return {
+            "state": "established",
+            "local": "10.77.0.1:6379",
+            "role": role,
+            "link": link,
+            "opened_at_ns": opened,
+            "reason_text": "" if link == "local" else "no memory",
+        }
+
+    def test_links_within_a_host(self):
+        host, found = type("Host", (), {"name": "a"})(), record.Findings(lambda _: None)
+        server = types.SimpleNamespace(port=6379)
+        pair = types.SimpleNamespace(servers=[server], port=6379, server_host=host, client_host=host)
+        watching = watch.Watch([host], [pair], found)
+        run = types.SimpleNamespace(watch=watching, findings=found)
+
+        def look(*connections):
+            process = {"pid": 7, "start_time": 1, "closed": {"connections_closed": 0}, "listeners": []}
+            watching.take_statistics(host, {"processes": [{**process, "connections": list(connections)}]})
+
+        def judged(since):
+            before = len(found.all)
+            soak.Soak.judge_links(run, pair, since, 0.0)
+            return [kind for kind, _ in found.all[before:]]
+
+        self.assertEqual(judged(0), [], "nobody was seen")
+        look(self.connection("tcp", 1), self.connection("local", 1, role="connecting"))
+        self.assertEqual(judged(time.monotonic()), ["fallback"], "none of all")
+        look(self.connection("tcp", 1), self.connection("local", 2))
+        self.assertEqual(report.local_links(pair, watching), "1 of 2")
+        self.assertEqual(judged(time.monotonic()), [], "an old one may be on TCP")
+        begin = time.monotonic()
+        look(self.connection("tcp", 3))
+        self.assertEqual(judged(begin), ["fallback"])
+
     def test_the_log_is_read_for_errors(self):
         with tempfile.NamedTemporaryFile("w", prefix="sdp-soak-parts-") as file:
             host = type("Host", (), {"log_file": file.name})
@@ -402,9 +531,28 @@ class Verdicts(unittest.TestCase):
         again = judge.Records.from_json(json.loads(json.dumps(records.as_json())))
         self.assertEqual(list(judge.verdict(again)), found)
 
+    def test_a_server_whose_address_is_gone_when_it_listens(self):
+        how = "ended with 1: unable to start listener for connections: Cannot assign requested address"
+        gone = [happened("address-gone", "host b", 10.0, 11.0)]
+        for when, faults_then, kinds in ((11.5, gone, []), (40.0, gone, ["lost"]), (11.5, [], ["lost"])):
+            records = self.records(dead=[(when, "iperf3", "sdp", "a server", how)], happened=faults_then)
+            self.assertEqual([kind for kind, _ in judge.verdict(records)], kinds)
+
     def test_a_server_that_crashes_beside_tcps(self):
         dead = [(40.0, "redis", twin, "a server", "ended with -11: ") for twin in ("sdp", "tcp")]
         self.assertEqual([kind for kind, _ in judge.verdict(self.records(dead=dead))], ["lost"])
+
+
+class Table(unittest.TestCase):
+    def test_every_process_is_in_it(self):
+        lives = [
+            judge.Life("redis server: redis-server", twin, [(when, 1024, 7), (when + 1, 2048, 9)])
+            for twin in ("sdp", "tcp")
+            for when in (0.0, 50.0)
+        ]
+        rows = list(report.process_lines(lives))[1:]
+        self.assertEqual(len(rows), 4)
+        self.assertEqual(rows[0].split()[-4:], ["1.0", "2.0", "7", "9"])
 
 
 class Leaks(unittest.TestCase):

@@ -27,6 +27,7 @@ class Watch:
         self.closed = {}  # (host, pid): connections over SDP that are over
         self.accepted = collections.defaultdict(lambda: [0, 0])  # port: the sums of those
         self.open = {}  # port: connections over SDP now, at the server
+        self.links = {}  # (host, pid, start, opened): (first seen, port, "local" or "tcp", why it is TCP)
         self.dead = []  # (when, server)
 
     def run(self, stopping, broken):
@@ -109,7 +110,13 @@ class Watch:
                     self.accepted[port][which] += max(0, self.seen[key][which] - before[which])
             for connection in process["connections"]:
                 if connection["state"] not in ("tcp", "none", "failed"):
-                    opened[int(connection["local"].rsplit(":", 1)[1])] += 1
+                    port = int(connection["local"].rsplit(":", 1)[1])
+                    opened[port] += 1
+                    if connection["role"] == "accepting" and connection["link"]:
+                        key = host.name, process["pid"], process["start_time"], connection["opened_at_ns"]
+                        link = connection["link"], connection["reason_text"]
+                        since = self.links[key][0] if key in self.links else time.monotonic()
+                        self.links[key] = since, port, *link
         for port in {*opened, *(port for at, port in self.open if at == host.name)}:
             self.open[host.name, port] = opened[port]
 
@@ -123,6 +130,16 @@ class Watch:
         self.lines += [(time.monotonic(), line) for line in judge.error_lines(text)]
         for port, reason in re.findall(r"connect to \S+:(\d+): TCP, because (\S+)", text):
             self.fallbacks.append((time.monotonic(), int(port), reason.rstrip(":,")))
+
+    def links_of(self, pair, since=float("-inf")):
+        """[(link, why it is TCP)] of its servers' connections over SDP that were first seen behind `since`.
+
+        Who comes and goes between two looks is not seen."""
+        ports = {server.port for server in pair.servers} or {pair.port}
+        with self.lock:
+            return [
+                (link, why) for when, port, link, why in self.links.values() if port in ports and when > since
+            ]
 
     def of_pair(self, pair):
         """(accepted over SDP, over TCP, open over SDP, closed over SDP) at its servers, for its ports."""
