@@ -3,8 +3,8 @@
     client.py KIND HOST PORT THREADS [NAME=SHA256...]    KIND: redis, memcached, http, echo
     client.py echo-server HOST PORT
 
-A client prints a line for each answer: "ok STREAM BYTES", "error STREAM WHAT" (then it connects anew), "wrong
-STREAM WHAT"."""
+A client prints a line for each answer: "ok STREAM CHECKED UNCHECKED" (bytes), "error STREAM WHAT" (then it
+connects anew), "wrong STREAM WHAT"."""
 
 import asyncio
 import hashlib
@@ -108,7 +108,7 @@ class Store:
             oldest = next(iter(self.values))
             del self.values[oldest]  # the answer may be lost, and who knows then whether it is there
             self.delete(connection, oldest)
-        return size + len(found)
+        return len(found), size  # what was set counts as checked when it comes back
 
 
 class Redis(Store):
@@ -197,7 +197,7 @@ class Echo:
         connection.send(struct.pack("!I", len(data)) + data)
         if connection.exactly(len(data)) != data:
             raise Wrong("the echo differs")
-        return 2 * len(data)
+        return 2 * len(data), 0
 
 
 class Http:
@@ -223,7 +223,7 @@ class Http:
             raise Wrong(f"{name} differs")
         if self.http.sock is None:
             raise OSError("the server has closed the connection behind its answer")
-        return len(body)
+        return len(body), 0
 
 
 def converse(make, host, port, stream):
@@ -235,7 +235,7 @@ def converse(make, host, port, stream):
             connection = Connection(host, port, blocking=stream % 2 == 0)
             talker.open(connection)
             for _ in range(SESSION):
-                say("ok", stream, talker.step(connection))
+                say("ok", stream, *talker.step(connection))
                 time.sleep(PAUSE)
         except (OSError, EOFError, MemoryError, http.client.HTTPException) as error:
             say("error", stream, type(error).__name__, str(error) or repr(error))

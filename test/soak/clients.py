@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 
-from hosts import USUAL, kill_tree, send, tree
+from hosts import USUAL, kill_tree, send, tree, trees
 from record import Stream
 from sdp_world import wait_until
 
@@ -84,6 +84,9 @@ class Server:
     def running(self):
         return self.process.running()
 
+    def roots(self):
+        return [self.process.pid] if self.process else []
+
     def processes(self):
         return tree(self.process.pid)
 
@@ -135,7 +138,7 @@ class SocketClient:
             what, number, text = line.decode(errors="replace").rstrip("\n").split(" ", 2)
             stream = self.streams[int(number)]
             if what == "ok":
-                stream.answered(int(text))
+                stream.answered(*map(int, text.split()))
                 continue
             stream.failed(text)
             if what == "wrong":
@@ -143,6 +146,9 @@ class SocketClient:
 
     def running(self):
         return self.process.running()
+
+    def roots(self):
+        return [self.process.pid] if self.process else []
 
     def processes(self):
         return tree(self.process.pid)
@@ -215,7 +221,9 @@ class Run:
 
 
 class ProgramClient:
-    """Runs programs, each to its end: one operation after the other, in a thread."""
+    """Runs programs, each to its end: one operation after the other, in a thread.
+
+    `operate` returns the bytes that it has checked, and the bytes that it has only counted."""
 
     def __init__(self, pair, operate, pause, number=0):
         self.pair, self.operate, self.pause = pair, operate, pause
@@ -237,7 +245,7 @@ class ProgramClient:
         while not self.stopping.is_set():
             began = time.monotonic()
             try:
-                stream.answered(self.operate(run))
+                stream.answered(*self.operate(run))
             except (Failed, AssertionError) as error:
                 stream.failed(str(error))
             except (Wrong, OSError, ValueError) as error:
@@ -248,12 +256,15 @@ class ProgramClient:
     def running(self):
         return True
 
+    def roots(self):
+        return [process.pid for process in list(self.current)]
+
     def processes(self):
         """Of the programs that run now; waits a moment for one."""
         deadline = time.monotonic() + 1.5
         while not self.current and time.monotonic() < deadline:
             time.sleep(0.01)
-        return [pid for process in list(self.current) for pid in tree(process.pid)]
+        return trees(self.roots())
 
     def kill(self, pick):
         """One of the programs; of netcat's two that is either end."""

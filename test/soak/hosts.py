@@ -74,18 +74,30 @@ def fields_of(pid):
         return None
 
 
-def tree(pid):
-    """The process and all below it that live, parents first, the oldest first."""
+def children_now():
+    """{parent: [(start, pid)]} of all that live."""
     children = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (fields := fields_of(entry)) and fields[0] not in "ZX":
             children.setdefault(int(fields[1]), []).append((int(fields[19]), int(entry)))
+    return children
+
+
+def tree(pid, children=None):
+    """The process and all below it that live, parents first, the oldest first."""
+    children = children_now() if children is None else children
     found, at = [pid], 0
     while at < len(found):
         found += [child for _, child in sorted(children.get(found[at], []))]
         at += 1
     fields = fields_of(pid)
     return found if fields and fields[0] not in "ZX" else found[1:]
+
+
+def trees(pids, children=None):
+    """Those of several, one after the other."""
+    children = children_now() if children is None else children
+    return [one for pid in pids for one in tree(pid, children)]
 
 
 def send(pid, number):

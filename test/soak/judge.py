@@ -231,10 +231,13 @@ class Life:
     def lasted(self):
         return self.samples[-1][0] - self.samples[0][0]
 
+    def without_beginning(self, seconds):
+        begin = self.samples[0][0] + seconds
+        return Life(self.name, self.twin, [sample for sample in self.samples if sample[0] >= begin])
+
     def settled(self):
         """The life without its beginning, in which pools and caches fill."""
-        begin = self.samples[0][0] + SETTLING
-        return Life(self.name, self.twin, [sample for sample in self.samples if sample[0] >= begin])
+        return self.without_beginning(SETTLING)
 
     def rise(self, which):
         """(growth from the first third's least to the last third's, seconds between these)."""
@@ -256,7 +259,8 @@ A_MINUTE = {
     DESCRIPTORS: 2,
 }  # of all lives of a name together, which servers' restarts do not hide
 WHAT = {MEMORY: "KiB of memory", DESCRIPTORS: "descriptors"}
-LONG_ENOUGH = 30.0
+YOUNG = 4.0  # seconds until a process has what it needs
+LONG_ENOUGH = 30.0  # seconds behind these
 SETTLING = 10.0
 TOGETHER = 120.0  # seconds of settled lives from which on their rate is judged
 FULL_ALLOWANCE = 90.0  # seconds of a life; a shorter one may grow by less
@@ -403,5 +407,6 @@ def verdict(records):
             yield "crashed", f"{crash.what}, at {crash.when - start:.1f} s"
     for when, line in broken(records.lines, happened):
         yield "broken", f"{line}, at {when - start:.1f} s"
-    for who, what, growth, limit in leaks(records.lives):
+    grown = [life.without_beginning(YOUNG) for life in records.lives]
+    for who, what, growth, limit in leaks([life for life in grown if life.samples]):
         yield "leaked", f"{who}: {growth:.1f} {what} more (accepted: {limit:.1f})"

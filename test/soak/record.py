@@ -14,7 +14,7 @@ class Stream:
     def __init__(self, workload, twin, number):
         self.workload, self.twin, self.number = workload, twin, number
         self.lock = threading.Lock()
-        self.answers = self.bytes = self.errors = 0
+        self.answers = self.checked = self.unchecked = self.errors = 0  # in bytes the second and the third
         self.last = self.last_answer = None  # None: it does not run
         self.long = []  # (begin, end, "silence" or "famine")
         self.told = []  # (when, what, since): the operation that failed began behind `since`
@@ -39,12 +39,14 @@ class Stream:
         if answered and self.last_answer != self.last and now - self.last_answer > LONG:
             self.long.append((self.last_answer, now, "famine"))
 
-    def answered(self, size):
+    def answered(self, checked, unchecked=0):
+        """`checked`: bytes that were compared with what had to come; `unchecked`: others."""
         now = time.monotonic()
         with self.lock:
             self.end_intervals(now, True)
             self.answers += 1
-            self.bytes += size
+            self.checked += checked
+            self.unchecked += unchecked
             if self.last is not None:
                 self.last = self.last_answer = now
 

@@ -7,6 +7,8 @@ import time
 
 import judge
 
+EACH = 3  # lives of a program that have a line of their own
+
 
 class Screen:
     """One line that moves, on a terminal; in a pipe a line every half minute. What is found is said at
@@ -47,19 +49,11 @@ def size(count):
     return f"{count:.0f} GB"
 
 
-def local_links(pair, watch):
-    """Of the connections within a host that were seen."""
-    if pair.server_host is not pair.client_host:
-        return "-"
-    links = [link for link, _ in watch.links_of(pair)]
-    return f"{links.count('local')} of {len(links)}"
-
-
 def workload_lines(pairs, watch):
     yield (
-        f"{'workload':<11}{'hosts':<7}{'answers: SDP':>13}{'TCP':>9}{'errors: SDP':>13}{'TCP':>6}"
-        f"{'checked: SDP':>14}{'TCP':>9}{'accepted by SDP':>17}{'TCP':>6}{'fell back':>11}"
-        f"{'local links':>13}"
+        f"{'workload':<11}{'hosts':<7}{'answers: SDP':>12}{'TCP':>8}{'errors: SDP':>13}{'TCP':>5}"
+        f"{'checked: SDP':>14}{'TCP':>9}{'unchecked: SDP':>16}{'TCP':>9}"
+        f"{'accepted by SDP':>17}{'TCP':>5}{'fell back':>11}{'link: local':>13}{'TCP':>6}"
     )
     by_kind = collections.defaultdict(dict)
     for pair in pairs:
@@ -72,15 +66,22 @@ def workload_lines(pairs, watch):
         sdp = twins["sdp"]
         ports = {sdp.port, *(server.port for server in sdp.servers)}
         accepted = watch.of_pair(sdp)
+        links = collections.Counter(link for link, _ in watch.links_of(sdp))
         yield (
             f"{kind:<11}{'two' if sdp.server_host is not sdp.client_host else 'one':<7}"
-            f"{total('sdp', 'answers'):>13}{total('tcp', 'answers'):>9}"
-            f"{total('sdp', 'errors'):>13}{total('tcp', 'errors'):>6}"
-            f"{size(total('sdp', 'bytes')):>14}{size(total('tcp', 'bytes')):>9}"
-            f"{max(accepted[0], accepted[3]):>17}{accepted[1]:>6}"
+            f"{total('sdp', 'answers'):>12}{total('tcp', 'answers'):>8}"
+            f"{total('sdp', 'errors'):>13}{total('tcp', 'errors'):>5}"
+            f"{size(total('sdp', 'checked')):>14}{size(total('tcp', 'checked')):>9}"
+            f"{size(total('sdp', 'unchecked')):>16}{size(total('tcp', 'unchecked')):>9}"
+            f"{max(accepted[0], accepted[3]):>17}{accepted[1]:>5}"
             f"{sum(port in ports for _, port, _ in watch.fallbacks):>11}"
-            f"{local_links(sdp, watch):>13}"
+            f"{links['local']:>13}{links['tcp']:>6}"
         )
+    yield "checked: compared with what had to come; unchecked: counted only"
+    yield (
+        "accepted by: how the servers over SDP took their connections; "
+        "link: what carried those over SDP that were seen open, by a look every 2 s"
+    )
 
 
 def fault_lines(happened, pairs):
@@ -110,16 +111,56 @@ def fault_lines(happened, pairs):
         )
 
 
-def process_lines(lives):
-    """All that were looked at; the memory at the beginning and the end, and the descriptors."""
-    yield (
-        f"{'process':<40}{'over':>5}{'lived':>9}{'MiB first':>11}{'last':>7}"
-        f"{'descriptors first':>19}{'last':>6}"
+PROCESS_HEAD = (
+    f"{'process':<38}{'over':>5}{'lives':>7}{'from':>7}{'lasted':>8}{'MiB: first':>12}{'last':>7}{'most':>7}"
+    f"{'descriptors: first':>20}{'last':>6}{'most':>6}"
+)
+
+
+def process_line(lives, start):
+    """Of several lives the longest, and the highest of each figure."""
+    began = f"{lives[0].samples[0][0] - start:.0f}" if len(lives) == 1 else "-"
+    line = (
+        f"{lives[0].name:<38}{lives[0].twin:>5}{len(lives):>7}{began:>7}"
+        f"{max(life.lasted() for life in lives):>8.0f}"
     )
-    for life in sorted(lives, key=lambda life: (life.name, life.twin, life.samples[0][0])):
-        memory, descriptors = life.ends(judge.MEMORY), life.ends(judge.DESCRIPTORS)
-        yield (
-            f"{life.name:<40}{life.twin:>5}{life.lasted():>7.0f} s"
-            f"{memory[0] / 1024:>11.1f}{memory[1] / 1024:>7.1f}"
-            f"{descriptors[0]:>19}{descriptors[1]:>6}"
-        )
+    for which, unit, width, digits in (judge.MEMORY, 1024, (12, 7, 7), 1), (
+        judge.DESCRIPTORS,
+        1,
+        (20, 6, 6),
+        0,
+    ):
+        first, last = (max(life.samples[at][which] for life in lives) for at in (0, -1))
+        most = max(sample[which] for life in lives for sample in life.samples)
+        for value, columns in zip((first, last, most), width):
+            line += f"{value / unit:>{columns}.{digits}f}"
+    return line
+
+
+def in_order(lives):
+    return sorted(lives, key=lambda life: (life.name, life.twin, life.samples[0][0]))
+
+
+def process_lines(lives, start):
+    """A line for each life of half a minute, of EACH at most of a program; its others share one."""
+    yield PROCESS_HEAD
+    by_program = collections.defaultdict(list)
+    for life in in_order(lives):
+        by_program[life.name, life.twin].append(life)
+    for of_program in by_program.values():
+        longest_first = sorted(of_program, key=judge.Life.lasted, reverse=True)
+        apart = [life for life in longest_first[:EACH] if life.lasted() >= judge.LONG_ENOUGH]
+        for life in in_order(apart):
+            yield process_line([life], start)
+        if others := longest_first[len(apart) :]:
+            yield process_line(others, start)
+    yield (
+        "lives: processes in a line, of which it has the longest time and the highest figures; "
+        "from, lasted: seconds; first, last: by a look every 2 s"
+    )
+
+
+def life_lines(lives, start):
+    yield PROCESS_HEAD
+    for life in in_order(lives):
+        yield process_line([life], start)

@@ -312,11 +312,14 @@ class Soak:
         for lines in (
             report.workload_lines(self.pairs, self.watch),
             report.fault_lines(self.happened, self.pairs),
-            report.process_lines(self.watch.lives.values()),
+            report.process_lines(self.watch.lives.values(), self.start),
         ):
             for line in lines:
                 say(line)
             say()
+        with open(self.directory / "processes", "w") as file:
+            lines = report.life_lines(self.watch.lives.values(), self.start)
+            file.writelines(line + "\n" for line in lines)
         for need, reason in sorted(self.lacks.items()):
             kinds = [kind.name for kind in plan.KINDS.values() if kind.needs == need]
             say(f"skipped in part: {', '.join(kinds)}: {reason}")

@@ -16,6 +16,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import client  # noqa: E402
+import clients  # noqa: E402
 import crashes  # noqa: E402
 import faults  # noqa: E402
 import hosts  # noqa: E402
@@ -25,6 +26,7 @@ import record  # noqa: E402
 import report  # noqa: E402
 import soak  # noqa: E402
 import watch  # noqa: E402
+import workloads  # noqa: E402
 
 
 class Plans(unittest.TestCase):
@@ -481,11 +483,32 @@ class Watches(unittest.TestCase):
         look(self.connection("tcp", 1), self.connection("local", 1, role="connecting"))
         self.assertEqual(judged(time.monotonic()), ["fallback"], "none of all")
         look(self.connection("tcp", 1), self.connection("local", 2))
-        self.assertEqual(report.local_links(pair, watching), "1 of 2")
+        self.assertEqual([link for link, _ in watching.links_of(pair)], ["tcp", "local"])
         self.assertEqual(judged(time.monotonic()), [], "an old one may be on TCP")
         begin = time.monotonic()
         look(self.connection("tcp", 3))
         self.assertEqual(judged(begin), ["fallback"])
+
+    def test_a_process_that_executes_another_program(self):
+        watching = watch.Watch([], [], None)
+        for name in "ssh server: sshd", "ssh server: sshd", "ssh server: bash":
+            watching.take_process((7, "1"), name, "sdp", (1.0, 1024, 7))
+        (life,) = watching.lives.values()
+        self.assertEqual((life.name, len(life.samples)), ("ssh server: bash", 1))
+
+    def test_all_that_runs_is_looked_at(self):
+        program = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True)
+        self.addCleanup(program.wait, 10)
+        self.addCleanup(hosts.kill_tree, program.pid)
+        part = types.SimpleNamespace(roots=lambda: [program.pid])
+        pair = types.SimpleNamespace(workload="netcat", twin="tcp", servers=[], clients=[part])
+        watching = watch.Watch([], [pair], None)
+
+        def names():
+            watching.sample_processes()
+            return {life.name for life in watching.lives.values()}
+
+        hosts.wait_until(lambda: {"netcat ends: sh", "netcat ends: sleep"} <= names(), "look", 10)
 
     def test_the_log_is_read_for_errors(self):
         with tempfile.NamedTemporaryFile("w", prefix="sdp-soak-parts-") as file:
@@ -531,6 +554,13 @@ class Verdicts(unittest.TestCase):
         again = judge.Records.from_json(json.loads(json.dumps(records.as_json())))
         self.assertEqual(list(judge.verdict(again)), found)
 
+    def test_the_beginning_of_a_process_is_no_growth(self):
+        def life(first):
+            return judge.Life("redis", "sdp", [(2.0 * i, first if i < 3 else 90_000, 9) for i in range(40)])
+
+        self.assertEqual(list(judge.verdict(self.records(lives=[life(1000)]))), [])
+        self.assertEqual(len(judge.leaks([life(1000)])), 1)
+
     def test_a_server_whose_address_is_gone_when_it_listens(self):
         how = "ended with 1: unable to start listener for connections: Cannot assign requested address"
         gone = [happened("address-gone", "host b", 10.0, 11.0)]
@@ -543,16 +573,106 @@ class Verdicts(unittest.TestCase):
         self.assertEqual([kind for kind, _ in judge.verdict(self.records(dead=dead))], ["lost"])
 
 
+class Bytes(unittest.TestCase):
+    def test_what_is_checked_and_what_is_only_counted(self):
+        stream = record.Stream("redis", "sdp", 0)
+        stream.begin()
+        reader = types.SimpleNamespace(streams=[stream])
+        process = types.SimpleNamespace(popen=types.SimpleNamespace(stdout=[b"ok 0 70 5\n", b"ok 0 7 0\n"]))
+        clients.SocketClient.read(reader, process)
+        self.assertEqual((stream.answers, stream.checked, stream.unchecked), (2, 77, 5))
+
+    def test_wrk_checks_nothing(self):
+        pair = types.SimpleNamespace(address="", port=1)
+        said = workloads.Nginx.wrk(pair, lambda *_: b"  3 requests in 1.00s, 1.00MB read")
+        self.assertEqual(said, (0, 540_000))
+
+
 class Table(unittest.TestCase):
-    def test_every_process_is_in_it(self):
-        lives = [
-            judge.Life("redis server: redis-server", twin, [(when, 1024, 7), (when + 1, 2048, 9)])
-            for twin in ("sdp", "tcp")
-            for when in (0.0, 50.0)
+    def lives(self, *spans, program="redis-server"):
+        return [
+            judge.Life(
+                f"redis server: {program}", "sdp", [(begin, 1024, 7), (begin + 1, 4096, 11), (end, 2048, 9)]
+            )
+            for begin, end in spans
         ]
-        rows = list(report.process_lines(lives))[1:]
-        self.assertEqual(len(rows), 4)
-        self.assertEqual(rows[0].split()[-4:], ["1.0", "2.0", "7", "9"])
+
+    def rows(self, lines):
+        return [line.split() for line in lines if line.startswith("redis server: ")]
+
+    def test_every_process_is_in_it(self):
+        lives = self.lives((100.0, 140.0), (200.0, 202.0)) + self.lives((100.0, 101.0), program="other")
+        rows = self.rows(report.process_lines(lives, 90.0))
+        figures = ["1.0", "2.0", "4.0", "7", "9", "11"]
+        self.assertEqual(
+            [row[4:] for row in rows],
+            [["1", "10", "1", *figures], ["1", "10", "40", *figures], ["1", "110", "2", *figures]],
+        )
+
+    def test_many_lives_of_a_program_share_a_line(self):
+        lives = self.lives(*((100.0 * i, 100.0 * i + 50 + i) for i in range(20)), (5000.0, 5010.0))
+        lives[3].samples.append((340.0, 9216, 13))
+        rows = self.rows(report.process_lines(lives, 0.0))
+        self.assertEqual(
+            [row[4:7] for row in rows],
+            [["1", "1700", "67"], ["1", "1800", "68"], ["1", "1900", "69"], ["18", "-", "66"]],
+        )
+        self.assertEqual(rows[-1][7:], ["1.0", "9.0", "9.0", "7", "13", "13"])
+        self.assertEqual(len(self.rows(report.life_lines(lives, 0.0))), 21)
+
+    def test_processes_that_look_alike_are_all_counted(self):
+        lives = self.lives(*[(0.0, 50.0)] * 5)
+        self.assertEqual(
+            [row[4] for row in self.rows(report.process_lines(lives, 0.0))], ["1", "1", "1", "2"]
+        )
+
+    def test_a_workload(self):
+        host = object()
+        pairs = []
+        for twin in "sdp", "tcp":
+            stream = record.Stream("redis", twin, 0)
+            stream.answered(7000, 30_000)
+            pairs.append(
+                types.SimpleNamespace(
+                    workload="redis",
+                    twin=twin,
+                    streams=[stream],
+                    port=1,
+                    servers=[],
+                    server_host=host,
+                    client_host=host,
+                )
+            )
+        watching = types.SimpleNamespace(
+            fallbacks=[(0.0, 1, "x")],
+            of_pair=lambda _: (4, 1, 0, 0),
+            links_of=lambda _: [("local", ""), ("tcp", "x"), ("local", "")],
+        )
+        head, row = [line.split() for line in report.workload_lines(pairs, watching)][:2]
+        self.assertEqual(
+            row,
+            [
+                "redis",
+                "one",
+                "1",
+                "1",
+                "0",
+                "0",
+                "7000",
+                "B",
+                "7000",
+                "B",
+                "30",
+                "KB",
+                "30",
+                "KB",
+                "4",
+                "1",
+                "1",
+                "2",
+                "1",
+            ],
+        )
 
 
 class Leaks(unittest.TestCase):

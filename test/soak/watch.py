@@ -8,10 +8,10 @@ import threading
 import time
 
 import judge
-from hosts import memory_and_descriptors
+from hosts import children_now, memory_and_descriptors, trees
 
 PERIOD = 2.0
-YOUNG = 4.0  # seconds until a process has what it needs
+WRAPPERS = "nsenter", "unshare", "setpriv", "env"  # what Host.start begins with
 
 
 class Watch:
@@ -19,7 +19,6 @@ class Watch:
         self.hosts, self.pairs, self.findings = hosts, pairs, findings
         self.lock = threading.Lock()
         self.lives = {}  # (pid, start): Life
-        self.born = {}
         self.read = {host: 0 for host in hosts}  # of their logs
         self.fallbacks = []  # (when, port, reason)
         self.lines = []  # (when, line): errors in the log
@@ -70,14 +69,12 @@ class Watch:
         now = time.monotonic()
         rows = [(f"sdp-pmd on host {host.name}", "sdp", [host.pmd.pid]) for host in self.hosts]
         for pair in self.pairs:
-            for server in pair.servers:
-                if server.process:
-                    rows.append((f"{pair.workload} server", pair.twin, server.processes()))
-            client = pair.client
-            if getattr(client, "process", None):
-                rows.append((f"{pair.workload} client", pair.twin, client.processes()))
-        for name, twin, pids in rows:
-            for pid in pids:
+            clients = "client" if pair.servers else "ends"
+            for name, parts in ("server", pair.servers), (clients, pair.clients):
+                rows += [(f"{pair.workload} {name}", pair.twin, part.roots()) for part in parts]
+        children = children_now()
+        for name, twin, roots in rows:
+            for pid in trees(roots, children):
                 found = memory_and_descriptors(pid)
                 try:
                     text = pathlib.Path(f"/proc/{pid}/stat").read_text()
@@ -85,12 +82,17 @@ class Watch:
                     continue
                 if found is None or not found[1]:
                     continue
-                key = pid, text.rpartition(")")[2].split()[19]
-                if now - self.born.setdefault(key, now) < YOUNG:
-                    continue
                 program = text[text.index("(") + 1 : text.rindex(")")]
-                life = self.lives.setdefault(key, judge.Life(f"{name}: {program}", twin, []))
-                life.samples.append((now, *found))
+                if program not in WRAPPERS:
+                    self.take_process(
+                        (pid, text.rpartition(")")[2].split()[19]), f"{name}: {program}", twin, (now, *found)
+                    )
+
+    def take_process(self, key, name, twin, sample):
+        """Where it executes another program its life begins anew."""
+        if key not in self.lives or self.lives[key].name != name:
+            self.lives[key] = judge.Life(name, twin, [])
+        self.lives[key].samples.append(sample)
 
     def sample_statistics(self, host):
         said = host.sdpstat()

@@ -179,7 +179,7 @@ class Nginx(Pair):
         ).decode()
         if "Socket errors" in said or "Non-2xx" in said:
             raise Failed(" ".join(said.split())[-160:])
-        return 180_000 * int(re.search(r"(\d+) requests in", said)[1])
+        return 0, 180_000 * int(re.search(r"(\d+) requests in", said)[1])
 
 
 HAPROXY = """
@@ -321,7 +321,7 @@ class Postgres(Pair):
             ).decode()
             if "actually processed: 16/16" not in said:
                 raise Failed(f"pgbench: {said[-200:]}")
-            return 16 * 640
+            return 0, 16 * 640
         self.number += 1
         text = random.Random(self.number).randbytes(self.draw.choice((10, 2000, 50_000))).hex()
         rows = f"{self.number}\t{text}\n"
@@ -334,7 +334,7 @@ class Postgres(Pair):
             raise Wrong(f"row {self.number} differs, or is not there")
         if not self.confirmed <= int(count) <= self.number:
             raise Wrong(f"there are {count} rows, {self.confirmed} were confirmed, {self.number} sent")
-        return 2 * len(text)
+        return 2 * len(text), 0
 
 
 class Iperf3(Pair):
@@ -382,7 +382,7 @@ class Iperf3(Pair):
         # The server reads no more once the client has said on its other connection that it is done.
         if received > sent:
             raise Wrong(f"{sent} bytes sent, {received} received")
-        return received
+        return 0, received
 
 
 SSHD = """
@@ -446,7 +446,7 @@ class Ssh(Pair):
         )
         if back != data:
             raise Wrong(f"{len(back)} bytes came back, {len(data)} were sent")
-        return 2 * len(data)
+        return 2 * len(data), 0
 
 
 RSYNC = """
@@ -492,12 +492,10 @@ class Rsync(Pair):
         url = f"rsync://{self.address}:{self.port}/files/"
         for source, target in (f"{self.directory}/source/", url), (url, f"{self.directory}/returned/"):
             run("rsync", "-a", "--checksum", "--delete", "--timeout=20", "--contimeout=20", source, target)
-        size = 0
         for file in (self.directory / "source").iterdir():
-            size += file.stat().st_size
             if file_hash(file) != file_hash(self.directory / "returned" / file.name):
                 raise Wrong(f"{file.name} differs")
-        return size
+        return 2 * changed.stat().st_size, 0  # the others were there, and did not have to come
 
 
 class Netcat(Pair):
@@ -526,7 +524,7 @@ class Netcat(Pair):
             raise Wrong(f"other bytes arrived than were sent, {len(found)} of {len(data)}")
         if status != 0 or len(found) < len(data):
             raise Failed(f"{len(found)} of {len(data)} bytes arrived; the server ended with {status}")
-        return len(data)
+        return len(data), 0
 
 
 KINDS = {
