@@ -14,6 +14,8 @@ AT_MOST = 20.0  # seconds that TCP's silence in the same fault excuses at most
 CRASHES = frozenset(
     (4, 5, 6, 7, 8, 11, 31)
 )  # signals that come of a mistake: ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS
+UNTOLD = f"the server has not ended within {BEYOND:.0f} s behind the client"
+LEAVES_UNTOLD = ("reset",)  # faults in which one end hears of the connection's end, and the other does not
 SLOW_ROUTE = ("loss", "reset", "address-gone")  # TCP's next try comes as late again as the fault has lasted
 
 
@@ -100,10 +102,14 @@ def unexplained(told, workload, happened, grace=GRACE):
     """Errors that no fault explains: [(when, what, since)]. What was under way may be told long after the
     fault."""
     breaking = [one for one in happened if plan.KINDS[one.fault.kind].breaks and one.fault.concerns(workload)]
+    leaves_untold = [one for one in breaking if one.fault.kind in LEAVES_UNTOLD]
     return [
         (when, what, since)
         for when, what, since in told
-        if not any(one.began - 0.2 <= when and since <= one.over + grace for one in breaking)
+        if not any(
+            one.began - 0.2 <= when and since <= one.over + grace
+            for one in (leaves_untold if UNTOLD in what else breaking)
+        )
     ]
 
 

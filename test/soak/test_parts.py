@@ -1,5 +1,6 @@
 """The soak's own parts: a seed names a plan; what is a leak, a hang, a loss."""
 
+import contextlib
 import json
 import pathlib
 import random
@@ -12,6 +13,7 @@ import threading
 import time
 import types
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
@@ -128,6 +130,18 @@ class Losses(unittest.TestCase):
         killed = happened("server-killed", "redis", 10, 11)
         self.assertEqual(judge.lost([(60, "time-out", 9)], [], "redis", [killed]), [])
         self.assertEqual(len(judge.lost([(60, "time-out", 40)], [], "redis", [killed])), 1)
+
+    def test_a_server_that_is_not_told_needs_a_reset(self):
+        told = [(12, f"{judge.UNTOLD}; 5 of 9 bytes arrived", 10.1)]
+        for kind, target, count in (
+            ("reset", "link", 0),
+            ("client-killed", "netcat", 1),
+            ("client-few-descriptors", "netcat", 1),
+        ):
+            with self.subTest(kind=kind):
+                self.assertEqual(
+                    len(judge.lost(told, [], "netcat", [happened(kind, target, 10, 10.3)])), count
+                )
 
     def test_some_faults_are_none(self):
         self.assertEqual(len(self.lost([12], faults=[happened("pmd-killed", "host a", 10, 13)])), 1)
@@ -571,6 +585,46 @@ class Verdicts(unittest.TestCase):
     def test_a_server_that_crashes_beside_tcps(self):
         dead = [(40.0, "redis", twin, "a server", "ended with -11: ") for twin in ("sdp", "tcp")]
         self.assertEqual([kind for kind, _ in judge.verdict(self.records(dead=dead))], ["lost"])
+
+
+class Netcats(unittest.TestCase):
+    def transfer(self, arrives, ends):
+        """The server has got all, or the half of it, and ends, or does not."""
+        with tempfile.TemporaryDirectory(prefix="sdp-soak-parts-") as directory:
+            netcat = workloads.Netcat.__new__(workloads.Netcat)
+            netcat.directory, netcat.port = pathlib.Path(directory), 1
+            netcat.draw = types.SimpleNamespace(randbytes=random.Random(1).randbytes, choice=lambda _: 1000)
+            netcat.server_host = types.SimpleNamespace(address="", tcp_listens=lambda _: True)
+            sent = []
+
+            class Server:
+                def running(self):
+                    return not (sent and ends)
+
+                def wait(self, timeout):
+                    return 0
+
+            class Run:
+                def __call__(self, *argv, data):
+                    sent.append(data)
+                    (netcat.directory / "out").write_bytes(data[: arrives * len(data) // 100])
+
+                @contextlib.contextmanager
+                def beside(self, *_, **__):
+                    yield Server()
+
+            with mock.patch.object(judge, "BEYOND", 0.2):
+                return netcat.transfer(Run())
+
+    def test_what_arrives_is_checked(self):
+        self.assertEqual(self.transfer(100, True), (1000, 0))
+        with self.assertRaisesRegex(clients.Failed, "500 of 1000 bytes arrived; the server ended with 0"):
+            self.transfer(50, True)
+
+    def test_a_server_that_does_not_end(self):
+        for arrives in 50, 100:
+            with self.assertRaisesRegex(clients.Failed, f"{judge.UNTOLD}; {10 * arrives} of 1000"):
+                self.transfer(arrives, False)
 
 
 class Bytes(unittest.TestCase):
