@@ -23,6 +23,7 @@ import sdp_world  # noqa: E402
 from sdp_world import Process, World, find, wait_until  # noqa: E402
 
 STATISTICS_MIB = 48
+KEEPALIVE = {"time": int(judge.KEEPALIVE_IDLE), "intvl": 1, "probes": 4}  # as in client.py
 NO_OTHER_LIBRARY = "no other tree in build/ has a libsdp.so that programs can be preloaded with"
 
 
@@ -317,6 +318,12 @@ def make_namespaces():
             # Behind a loss bbr may take half a minute for what others do in four seconds. A namespace may
             # always have reno, and cubic only where the host allows it.
             ["sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno"],
+            # A reset by a filter comes to its sender alone. Who only waits hears of it by keepalive.
+            [
+                "sysctl",
+                "-qw",
+                *(f"net.ipv4.tcp_keepalive_{name}={value}" for name, value in KEEPALIVE.items()),
+            ],
         ):
             subprocess.run(["nsenter", f"--net=/proc/{pid}/ns/net", "--", *words], check=True)
     return ends

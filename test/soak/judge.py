@@ -16,6 +16,7 @@ CRASHES = frozenset(
 )  # signals that come of a mistake: ILL, TRAP, ABRT, BUS, FPE, SEGV, SYS
 UNTOLD = f"the server has not ended within {BEYOND:.0f} s behind the client"
 LEAVES_UNTOLD = ("reset",)  # faults in which one end hears of the connection's end, and the other does not
+KEEPALIVE_IDLE = 3.0  # seconds until the other one asks; a reset answers
 SLOW_ROUTE = ("loss", "reset", "address-gone")  # TCP's next try comes as late again as the fault has lasted
 
 
@@ -83,7 +84,8 @@ def allowed(quiet, workload, tcp, happened, usual, late):
 
     beside = most([(quiet.begin - 1, quiet.end + 1), *((one.began, one.over + 1) for one in here)])
     afar = most((one.began, one.over + 1) for one in alike)
-    excuse = max(sum(one.lasted() for one in here), min(AT_MOST, beside), min(FROM_AFAR, afar))
+    untold = KEEPALIVE_IDLE if kinds.intersection(LEAVES_UNTOLD) else 0.0
+    excuse = max(sum(one.lasted() for one in here) + untold, min(AT_MOST, beside), min(FROM_AFAR, afar))
     return BEYOND + 2 * late + 3 * usual + excuse
 
 

@@ -98,6 +98,12 @@ class Hangs(unittest.TestCase):
             len(self.hung([(10, 15, "silence")], faults=[happened("server-stopped", "nginx", 10, 13)])), 1
         )
 
+    def test_who_only_waits_hears_of_a_reset_by_keepalive(self):
+        for kind, end, count in ("reset", 15, 0), ("reset", 16.5, 1), ("loss", 15, 1):
+            with self.subTest(kind=kind, end=end):
+                fault = happened(kind, "link", 10, 10.3)
+                self.assertEqual(len(self.hung([(10, end, "silence")], faults=[fault])), count)
+
     def test_what_tcp_takes_beside_it_or_behind_such_a_fault(self):
         self.assertEqual(self.hung([(10, 16, "silence")], tcp=[(9, 14, "silence")]), [])
         self.assertEqual(len(self.hung([(10, 16, "silence")], tcp=[(9, 14, "famine")])), 1)

@@ -494,7 +494,17 @@ class Rsync(Pair):
             file.write(self.draw.randbytes(500))
         url = f"rsync://{self.address}:{self.port}/files/"
         for source, target in (f"{self.directory}/source/", url), (url, f"{self.directory}/returned/"):
-            run("rsync", "-a", "--checksum", "--delete", "--timeout=20", "--contimeout=20", source, target)
+            run(
+                "rsync",
+                "-a",
+                "--checksum",
+                "--delete",
+                "--timeout=20",
+                "--contimeout=20",
+                "--sockopts=SO_KEEPALIVE",
+                source,
+                target,
+            )
         for file in (self.directory / "source").iterdir():
             if file_hash(file) != file_hash(self.directory / "returned" / file.name):
                 raise Wrong(f"{file.name} differs")
