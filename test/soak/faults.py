@@ -36,6 +36,15 @@ def picked(many, pick):
     return many[int(pick * len(many))] if many else None
 
 
+def has_socket(pid):
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
+                    return True
+    return False
+
+
 def may_end_server(kind):
     """Others have to leave the server alive."""
     return plan.KINDS[kind].restarts or kind in ("few-descriptors", "little-memory")
@@ -176,8 +185,15 @@ class Faults:
         return restore
 
     def limited_client(self, pair, what, limit_of):
-        """Of a client that runs programs those that run now."""
-        restore = self.limited(pair.client.processes(), what, limit_of)
+        """Of a client that runs programs those that run now; waits a moment for one.
+
+        One that has no socket yet may be its wrapper, or be loading its libraries, and could not begin."""
+        deadline = time.monotonic() + 1.5
+        while not (begun := [pid for pid in pair.client.processes() if has_socket(pid)]):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.005)
+        restore = self.limited(begun, what, limit_of)
 
         def restore_all():
             restore()

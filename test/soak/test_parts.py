@@ -405,9 +405,12 @@ class Limits(unittest.TestCase):
         ):
             for ends in (False, True):
                 with self.subTest(kind=kind, ends=ends):
+                    ours, its = socket.socketpair()
+                    self.addCleanup(ours.close)
                     program = subprocess.Popen(
-                        ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+                        ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=its, bufsize=0
                     )
+                    its.close()
                     self.addCleanup(program.communicate)
                     program.stdin.write(b"x")
                     self.assertEqual(program.stdout.read(1), b"x", "it is up")
@@ -435,6 +438,20 @@ class Limits(unittest.TestCase):
                         self.assertEqual(resource.prlimit(program.pid, what), before)
                         program.kill()
                         program.wait(10)
+
+    def test_a_program_that_has_not_begun_is_left_alone(self):
+        program = subprocess.Popen(["sleep", "60"])
+        self.addCleanup(program.wait, 10)
+        self.addCleanup(program.kill)
+        before = resource.prlimit(program.pid, resource.RLIMIT_AS)
+        client = types.SimpleNamespace(processes=lambda: [program.pid], running=lambda: True)
+        pair = types.SimpleNamespace(workload="redis", servers=[], client=client)
+        during = []
+        faults.Faults({}, [pair], None).run(
+            happened("client-little-memory", "redis", 0, 0).fault,
+            lambda _: during.append(resource.prlimit(program.pid, resource.RLIMIT_AS)),
+        )
+        self.assertEqual(during, [before])
 
 
 class Stores(unittest.TestCase):
