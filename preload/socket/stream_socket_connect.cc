@@ -242,6 +242,7 @@ ConnectAttempt::Outcome StreamSocket::LeadAttempt(int fd, Time now) {
 }
 
 bool StreamSocket::LeaveConnect() {
+  NoteFirst();  // the helper may load nothing: the program may be in the loader, and wait for it
   connects_inline_ = false;
   return Background::Add(&task_, Duration::zero());
 }

@@ -1,6 +1,7 @@
 """netcat, both ways, and with half close: what comes after it arrives whole."""
 
 import os
+import pathlib
 import subprocess
 import threading
 
@@ -61,6 +62,14 @@ class Netcat(harness.ProgramTest):
             feeder.join(10)
         self.assertEqual(harness.file_hash(directory / "at-server"), up)
         self.assertEqual(harness.file_hash(directory / "at-client"), down)
+
+    def test_a_connect_that_the_helper_has_finished_is_ready_for_a_lack_of_memory(self):
+        """The unwinder is there before memory may run out."""
+        self.world.start(["nc", "-l", "127.0.0.1", self.port])
+        self.world.wait_for_listener(self.port)
+        client = self.world.start(["nc", "127.0.0.1", self.port], stdin=subprocess.PIPE)
+        harness.wait_until(lambda: "accept on" in self.world.sdp_log(), "the connection")
+        self.assertIn("libgcc_s", pathlib.Path(f"/proc/{client.pid}/maps").read_text())
 
     def test_both_ways(self):
         self.exchange(64 << 20, 48 << 20)
