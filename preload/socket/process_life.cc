@@ -46,6 +46,7 @@ constexpr Duration kPatienceForConnects = std::chrono::milliseconds(200);
 // How often the helper works on the connections of a process that a signal ends. And how long the handler
 // waits for a helper without progress: it may need what the interrupted thread has, such as a lock of malloc.
 constexpr Duration kRestBetweenSteps = std::chrono::microseconds(300);
+constexpr Duration kLongestRest = std::chrono::milliseconds(2);
 constexpr Duration kPatienceForHelper = std::chrono::seconds(3);
 // After the deadline, for the step in which the helper learns of it: others may share that connection.
 constexpr Duration kPatienceForLastStep = std::chrono::milliseconds(400);
@@ -111,7 +112,7 @@ constinit std::atomic<uint64_t> steps_to_end{0};
 // Ends all connections. Serves them in turn, since one may be the other's peer.
 void EndConnections(StreamSocket::ProcessEnd how, Time deadline, pthread_t interrupted = {}) {
   const std::vector<SocketRef> sockets = AllWithTasks();
-  for (;;) {
+  for (Duration rest = kRestBetweenSteps;; rest = std::min(2 * rest, kLongestRest)) {
     bool all = true;
     for (const SocketRef& socket : sockets) {
       if (Now() >= deadline) return;
@@ -121,7 +122,7 @@ void EndConnections(StreamSocket::ProcessEnd how, Time deadline, pthread_t inter
       ++steps_to_end;
     }
     if (all) return;
-    Pause(kRestBetweenSteps);
+    Pause(rest);
   }
 }
 

@@ -51,21 +51,21 @@ bool StreamSocket::StepToEnd(ProcessEnd how, pthread_t interrupted) {
     }
     if (!foreign() && !shared_->HasOthers(/*sure=*/true)) StopSharing();
   }
-  const bool first = !std::exchange(ending_, true);
-  if (listener_ != nullptr && first) listener_->LeaveToOthers();
+  if (listener_ != nullptr) listener_->LeaveToOthers();
   if (state_ == State::kClosed && attempt_ != nullptr && !foreign() && !StepClosedConnect(Now()))
     return false;
   if (session_ == nullptr) return true;
   if (shared_ != nullptr) {
-    if (exec) return true;
+    if (exec) return true;  // if it fails, this process still has the connection, too
     DropShared();
     foreign_ = true;
     return true;
   }
   if (foreign() || session_->link_ended() || LinkFd() < 0) return true;
-  if (first && (state_ == State::kSdp || leaving_)) {
+  if (!ending_ && (state_ == State::kSdp || leaving_)) {
     leaving_ = false;
     EndStream();
+    ending_ = true;
   }
   StepToSent();
   return AllSent(LinkFd());

@@ -1,8 +1,11 @@
 // Sockets in another program: exec in all its forms, and posix_spawn.
 #include <netinet/tcp.h>
 #include <spawn.h>
+#include <sys/stat.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include "test/posix/processes.h"
 
@@ -361,6 +364,46 @@ TEST_CASE("exec: an emptied environment but for the preload changes nothing") {
   pair.server.reset();
   CheckEcho(pair.client, Pattern(100'000));
   REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+// A program that no kernel runs, though its first bytes are those of one.
+std::string BrokenProgram() {
+  std::string path = "/tmp/posix-broken-XXXXXX";
+  const Fd file(mkstemp(path.data()));
+  const std::string text = "\177ELF\2\1\1" + std::string(100, 'x');
+  REQUIRE(write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  REQUIRE(fchmod(file, 0755) == 0);
+  return path;
+}
+
+TEST_CASE("exec: after one that failed, a connection that a child has, too, ends as ever") {
+  Pair pair = MakePair();
+  REQUIRE(fcntl(pair.client, F_SETFD, FD_CLOEXEC) == 0);
+  const std::string path = BrokenProgram();
+  const pid_t pid = Fork([&] {
+    pair.server.reset();
+    const pid_t child = Fork([] {
+      pause();
+      return 0;
+    });
+    std::atomic<pid_t> reader{0};
+    std::thread([&] {
+      reader = gettid();
+      char byte;
+      (void)!read(pair.client, &byte, 1);
+    }).detach();
+    if (!Eventually([&] { return reader != 0 && IsAsleep(reader); })) return 2;
+    char* const argv[] = {const_cast<char*>("broken"), nullptr};
+    if (execv(path.c_str(), argv) != -1 || errno != ENOEXEC) return 3;
+    kill(child, SIGKILL);
+    Reap(child);
+    if (send(pair.client, "last", 4, MSG_MORE) != 4) return 4;
+    exit(0);
+  });
+  pair.client.reset();
+  CHECK(ReceiveToEnd(pair.server) == "last");
+  CHECK(ExitedWith(Reap(pid), 0));
+  unlink(path.c_str());
 }
 
 }  // namespace
