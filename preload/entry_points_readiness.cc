@@ -8,8 +8,8 @@
 #include "preload/hidden_fds.h"
 #include "preload/link_calls.h"
 #include "preload/readiness/readiness.h"
-#include "preload/socket/unbounded_poll.h"
 #include "preload/startup.h"
+#include "preload/unbounded_poll.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {

@@ -10,7 +10,7 @@
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
-#include "preload/socket/unbounded_poll.h"
+#include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {

@@ -8,7 +8,7 @@
 #include "preload/socket/asked_port.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
-#include "preload/socket/unbounded_poll.h"
+#include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {

@@ -27,7 +27,7 @@
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/last_thread.h"
-#include "preload/socket/unbounded_poll.h"
+#include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {

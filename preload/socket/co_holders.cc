@@ -14,7 +14,7 @@
 #include "preload/fail.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
-#include "preload/socket/unbounded_poll.h"
+#include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {

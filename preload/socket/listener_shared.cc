@@ -145,10 +145,11 @@ std::unique_ptr<Session> Listener::AcceptCommon(int flags, int* fd, Address* pee
   std::vector<std::byte> state;
   int memory_fd = -1;
   while (common_.Take(flags, fd, &memory_fd, peer, since, &state)) {
-    std::string why = memory_fd >= 0 ? "its state" : "without memory";
+    std::string why;
     auto memory = memory_fd >= 0 ? iwarp::TakeMemory(memory_fd, &why) : nullptr;
     if (auto session = Session::Thawed(state, *fd, std::move(memory))) return session;
-    SDP_LOG(kError, "a connection that another process has taken on is not understood: %s", why.c_str());
+    SDP_LOG(kError, "a connection that another process has taken on is %s%s",
+            why.empty() ? "not understood" : "lost: ", why.c_str());
     real.close(*fd);
   }
   return nullptr;

@@ -29,7 +29,7 @@
 #include "preload/socket/shared_arena.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/unbounded_poll.h"
+#include "preload/unbounded_poll.h"
 #include "verbs/softiwarp/soft_rnic.h"
 
 namespace sdp::preload {

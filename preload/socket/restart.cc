@@ -8,8 +8,8 @@
 #include "preload/guard.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
-#include "preload/socket/unbounded_poll.h"
 #include "preload/socket/waiter.h"
+#include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {

@@ -29,7 +29,7 @@
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/tcp_info.h"
-#include "preload/socket/unbounded_poll.h"
+#include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {

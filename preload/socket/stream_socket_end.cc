@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <utility>
 
 #include "preload/bounded_lock.h"
 #include "preload/confinement.h"

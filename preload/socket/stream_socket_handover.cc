@@ -10,7 +10,7 @@
 #include "preload/socket/handover.h"
 #include "preload/socket/owner_signal.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/unbounded_poll.h"
+#include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {

@@ -13,7 +13,7 @@
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/unbounded_poll.h"
+#include "preload/unbounded_poll.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {

@@ -11,7 +11,7 @@
 #include <fstream>
 #include <string>
 
-#include "preload/socket/unbounded_poll.h"
+#include "preload/unbounded_poll.h"
 #include "test/support/eventually.h"
 #include "test/support/in_child.h"
 

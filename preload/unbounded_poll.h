@@ -1,8 +1,8 @@
 // ppoll for a process that may have hardly any descriptors. The kernel refuses a poll of more entries than
 // RLIMIT_NOFILE allows descriptors, open or not; a read or a select still works. Servers lower the limit to
 // nothing for a child that only talks.
-#ifndef SDP_PRELOAD_SOCKET_UNBOUNDED_POLL_H_
-#define SDP_PRELOAD_SOCKET_UNBOUNDED_POLL_H_
+#ifndef SDP_PRELOAD_UNBOUNDED_POLL_H_
+#define SDP_PRELOAD_UNBOUNDED_POLL_H_
 
 #include <poll.h>
 #include <signal.h>
@@ -22,4 +22,4 @@ void Pause(Duration duration);
 
 }  // namespace sdp::preload
 
-#endif  // SDP_PRELOAD_SOCKET_UNBOUNDED_POLL_H_
+#endif  // SDP_PRELOAD_UNBOUNDED_POLL_H_

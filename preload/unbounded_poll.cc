@@ -1,4 +1,4 @@
-#include "preload/socket/unbounded_poll.h"
+#include "preload/unbounded_poll.h"
 
 #include <sys/select.h>
 
