@@ -1,5 +1,5 @@
-// What becomes of a StreamSocket when its process ends: by itself, by a signal (signal_end.h) or by an exec.
-// It is what close does to each connection, and then the last bytes have to leave.
+// A StreamSocket whose process ends: by itself, by a signal (signal_end.h) or by an exec. The process ends
+// each connection as close() would, and then waits until the last bytes have left.
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -91,7 +91,7 @@ void StreamSocket::EndAtOnce() {
   if (state_ != State::kSdp || foreign_ || session_->link_ended() || LinkFd() < 0) return;
   int unread = 0;
   if (!Confined()) {
-    session_->ReadAvailable();  // the peer's end, say, is nothing that anybody has missed
+    session_->ReadAvailable();  // the peer's end is not unread data
     (void)real.ioctl(LinkFd(), FIONREAD, &unread);
   }
   // Unread data is for TCP to reset the connection, and a link that just ends is that to the peer.

@@ -50,7 +50,8 @@ void StreamSocket::UnlockAfterFork() {
 
 void StreamSocket::NoteForkInParent() {
   if (listener_ != nullptr) listener_->NoteFork(/*in_child=*/false);
-  // What asks for it back may not have left; for the answer somebody has to look.
+  // The message that asks for the memory back may not have left. The helper sends it, and looks for the
+  // answer.
   if (state_ == State::kSdp && lending_.offered()) LeaveToBackground();
 }
 

@@ -11,6 +11,7 @@ import time
 
 import plan
 from hosts import USUAL, Mode, send, tree
+from sdp_world import wait_until
 
 
 def in_parallel(functions):
@@ -188,11 +189,13 @@ class Faults:
         """Of a client that runs programs those that run now; waits a moment for one.
 
         One that has no socket yet may be its wrapper, or be loading its libraries, and could not begin."""
-        deadline = time.monotonic() + 1.5
-        while not (begun := [pid for pid in pair.client.processes() if has_socket(pid)]):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.005)
+        begun = []
+        with contextlib.suppress(AssertionError):
+            begun = wait_until(
+                lambda: [pid for pid in pair.client.processes() if has_socket(pid)],
+                "program with a socket",
+                1.5,
+            )
         restore = self.limited(begun, what, limit_of)
 
         def restore_all():
