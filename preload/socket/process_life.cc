@@ -46,7 +46,7 @@ constexpr Duration kPatienceForConnects = std::chrono::milliseconds(200);
 // How often the helper works on the connections of a process that a signal ends. And how long the handler
 // waits for a helper without progress: it may need what the interrupted thread has, such as a lock of malloc.
 constexpr Duration kRestBetweenSteps = std::chrono::microseconds(300);
-constexpr Duration kLongestRest = std::chrono::milliseconds(2);
+constexpr Duration kLongestRest = std::chrono::milliseconds(6);
 constexpr Duration kPatienceForHelper = std::chrono::seconds(3);
 // After the deadline, for the step in which the helper learns of it: others may share that connection.
 constexpr Duration kPatienceForLastStep = std::chrono::milliseconds(400);
