@@ -79,6 +79,7 @@ StatsSegment::~StatsSegment() {
 
 Slot* StatsSegment::AcquireSlot(const ConnectionRecord& record) {
   std::lock_guard lock(mutex_);
+  if (parents_) return nullptr;
   AttachIfDetached();
   if (free_.empty() && !Grow()) {
     Add(header()->totals.slots_refused, 1);
@@ -105,7 +106,7 @@ ConnectionRecord StatsSegment::LastPublished(const Slot* slot) {
 }
 
 void StatsSegment::ReleaseSlot(Slot* slot) {
-  if (slot == nullptr) return;
+  if (slot == nullptr || parents_) return;
   ConnectionRecord record;
   LoadRecord(slot, &record);
   std::lock_guard lock(mutex_);
@@ -137,12 +138,14 @@ void StatsSegment::RecordFallback(const ConnectionRecord& record) {
   SetText(entry.reason, ToString(entry.fallback));
   if (entry.opened_at_ns == 0) entry.opened_at_ns = WallClock();
   std::lock_guard lock(mutex_);
+  if (parents_) return;
   AttachIfDetached();
   Publish(FallbackSlot(next_fallback_++ % kFallbackSlots), entry);
   Add(header()->totals.fallbacks[static_cast<size_t>(entry.fallback)], 1);
 }
 
 void StatsSegment::CountFallback(FallbackReason reason) {
+  if (parents_) return;
   if (reason >= FallbackReason::kCount) reason = FallbackReason::kOther;
   Add(header()->totals.fallbacks[static_cast<size_t>(reason)], 1);
 }
@@ -174,25 +177,27 @@ void StatsSegment::ForkChild() {
   ring_.ForgetAfterFork();
   attach_failed_ = false;
   next_fallback_ = 0;
-  auto copy = std::make_unique<std::byte[]>(kChunkSize);
-  for (std::byte* chunk : chunks_) {
-    memcpy(copy.get(), chunk, kChunkSize);
-    // If no memory is left for a copy, the child keeps writing to the parent's page: wrong rows, but no
-    // crash.
-    if (MapPlainMemory(calls_, chunk) != nullptr) memcpy(chunk, copy.get(), kChunkSize);
-  }
-  InitializeHeader();
-  for (uint32_t i = 0; i < kFallbackSlots; ++i) Publish(FallbackSlot(i), ConnectionRecord());
+  parents_ = true;  // until all chunks are the child's, also if no memory is left
+  std::vector<std::pair<Slot*, ConnectionRecord>> kept;
   for (size_t i = kFallbackSlots; i < slots_; ++i) {
     const size_t offset = SlotOffset(i);
     auto* const slot = reinterpret_cast<Slot*>(chunks_[offset / kChunkSize] + offset % kChunkSize);
     ConnectionRecord record;
     LoadRecord(slot, &record);
-    if (record.kind != Kind::kConnection && !IsKernelListener(record)) continue;
-    Publish(slot, ConnectionRecord());
-    free_.push_back(slot);
-    --in_use_;
+    if (record.kind == Kind::kFree) continue;
+    if (record.kind == Kind::kConnection || IsKernelListener(record)) {
+      free_.push_back(slot);
+      --in_use_;
+    } else {
+      kept.emplace_back(slot, record);
+    }
   }
+  for (std::byte* chunk : chunks_) {
+    if (MapPlainMemory(calls_, chunk) == nullptr) return;
+  }
+  InitializeHeader();
+  for (const auto& [slot, record] : kept) Publish(slot, record);
+  parents_ = false;
   if (in_use_ > 0) AttachIfDetached();
 }
 

@@ -92,7 +92,8 @@ class StatsSegment {
   // Call in the child after fork. Listeners keep their slots, which are the child's own from now on. Slots of
   // connections become free, since the child gets another when it uses the connection. So do slots of kernel
   // RNICs' listeners, which stay the parent's. Makes the child's own file at once if any slot is in use, else
-  // with the first slot or fall-back. Totals start from zero.
+  // with the first slot or fall-back. Totals start from zero. A child without memory for that has no
+  // statistics: AcquireSlot returns nullptr.
   void ForkChild();
   // Removes the file now, for exit handlers and _exit. Slots stay writable, but no reader sees them.
   void Remove();
@@ -140,6 +141,7 @@ class StatsSegment {
   std::string path_;
   pid_t owner_ = 0;                 // the process the file belongs to
   bool attach_failed_ = false;      // do not try again with every slot
+  bool parents_ = false;            // the memory is the parent's: a child found none for its own
   std::vector<std::byte*> chunks_;  // kChunkSize each; the first starts with the header
   Header* header_ = nullptr;
   TraceRing ring_;

@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -234,6 +236,66 @@ TEST_CASE("a forked child without connections makes a file when it has something
   segment->ForkParent();
   CHECK(good);
   CHECK(CountFiles(directory.path()) == 1);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which need more address space
+TEST_CASE("a forked child that may have no more memory than its parent has a file of its own") {
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  ConnectionRecord listener = EstablishedConnection();
+  listener.kind = Kind::kListener;
+  REQUIRE(segment->AcquireSlot(listener) != nullptr);
+  const std::string parents_path = segment->path();
+  segment->PrepareFork();
+  CHECK(InChild([&] {
+    long pages = 0;
+    if (!(std::ifstream("/proc/self/statm") >> pages)) return false;
+    const rlimit as_now{.rlim_cur = static_cast<rlim_t>(pages) * 4096, .rlim_max = RLIM_INFINITY};
+    if (setrlimit(RLIMIT_AS, &as_now) != 0) return false;
+    while (malloc(size_t{64} * 1024) != nullptr) {  // what the heap has already
+    }
+    segment->ForkChild();
+    const bool own = segment->path() != parents_path && CountFiles(directory.path()) == 2;
+    segment->Remove();
+    return own;
+  }));
+  segment->ForkParent();
+  CHECK(ReadOne(directory.path()).pid == static_cast<uint32_t>(getpid()));
+}
+
+#endif
+
+TEST_CASE("a forked child that gets no memory leaves the parent's statistics alone") {
+  static bool refuses;
+  refuses = false;
+  SystemCalls calls = PlainSystemCalls();
+  calls.mmap = [](void* address, size_t size, int protection, int flags, int fd, off_t offset) {
+    if (!refuses) return mmap(address, size, protection, flags, fd, offset);
+    errno = ENOMEM;
+    return MAP_FAILED;
+  };
+  TemporaryDirectory directory;
+  std::string error;
+  auto segment = StatsSegment::Open(directory.path(), calls, &error);
+  REQUIRE(segment != nullptr);
+  ConnectionRecord listener = EstablishedConnection();
+  listener.kind = Kind::kListener;
+  Slot* const slot = segment->AcquireSlot(listener);
+  segment->PrepareFork();
+  CHECK(InChild([&] {
+    refuses = true;
+    segment->ForkChild();
+    refuses = false;
+    if (segment->AcquireSlot(EstablishedConnection()) != nullptr) return false;
+    segment->RecordFallback(EstablishedConnection());
+    segment->ReleaseSlot(slot);
+    segment->Remove();
+    return true;
+  }));
+  segment->ForkParent();
+  const ProcessStats parent = ReadOne(directory.path());
+  CHECK(parent.pid == static_cast<uint32_t>(getpid()));
+  CHECK(parent.records.size() == 1);
 }
 
 TEST_CASE("an exit handler that runs in a child without ForkChild leaves the parent's file alone") {
