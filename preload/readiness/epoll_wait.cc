@@ -138,7 +138,7 @@ int EpollSet::WaitCall::Run() {
     const bool inner = TakeIn(kernel);
     if (inner) set_.ProgressLinks(/*take_kick=*/true);
     if (kernel_first) EndKernelTurn(inner);
-    if ((inner || kernel_first) && count_ < max_events_) Report();
+    if ((inner || kernel_first) && count_ < max_events_) Report(/*looks=*/kernel_first);
     devices.WakeUp();
     if (count_ > 0) return count_;
     if (Now() >= deadline_) return 0;
@@ -303,7 +303,14 @@ void EpollSet::WaitCall::Report(bool looks) {
   {
     std::lock_guard lock(set_.mutex_);
     if (looks) {
-      set_.sockets_.LookAtWarm(CoarseNow(), &cold);
+      const bool alone = !set_.kick_.heard();
+      set_.sockets_.LookAtWarm(CoarseNow(), &cold, [&](int key, uint32_t ready, epoll_data_t data) {
+        const bool room = count_ < max_events_ && MayWrite(&events_[count_], sizeof *events_);
+        if (!alone || !room) return false;
+        events_[count_] = {.events = ready, .data = data};
+        reported_.emplace_back(key, count_++);
+        return true;
+      });
       warm_ = set_.sockets_.warm();
     }
     if (cold.empty()) set_.sockets_.TakeCandidates(&work, /*keep=*/false);
@@ -314,6 +321,7 @@ void EpollSet::WaitCall::Report(bool looks) {
     std::lock_guard lock(set_.mutex_);
     set_.sockets_.TakeCandidates(&work, /*keep=*/false);
   }
+  if (work.empty()) return;
   const size_t earlier = reported_.size();
   std::sort(reported_.begin(), reported_.end());
   size_t next = 0;
@@ -336,11 +344,12 @@ void EpollSet::WaitCall::ReportCandidates(Candidates candidates, size_t earlier)
   const auto socket = [&](size_t i) { return static_cast<StreamSocket*>(candidates[i].socket.get()); };
   for (size_t i = 0; i < candidates.size(); ++i) answers.push_back(socket(i)->GetReadiness());
   {
+    const bool alone = !set_.kick_.heard();
     std::lock_guard lock(set_.mutex_);
     for (size_t i = 0; i < candidates.size(); ++i) {
       const int key = candidates[i].key;
       set_.sockets_.NoteShared(key, answers[i].shared);
-      left[i] = !set_.sockets_.ReportOne(candidates[i], answers[i], &events_[count_]);
+      left[i] = !set_.sockets_.ReportOne(candidates[i], answers[i], alone, &events_[count_]);
       if (!left[i]) Place(key, earlier);
     }
   }

@@ -27,6 +27,10 @@ SocketRef Another(const SocketRef& socket) {
   return SocketRef(socket.get());
 }
 
+StreamSocket* Stream(const Registrations::Entry& entry) {
+  return static_cast<StreamSocket*>(entry.socket.get());
+}
+
 Registrations::Job JobOf(int key, const Registrations::Entry& entry) {
   return {.key = key, .socket = Another(entry.socket), .version = entry.version};
 }
@@ -169,9 +173,13 @@ void Registrations::Disown() {
 
 void Registrations::Watch(int key, Entry& entry, int link_fd, short events,
                           std::shared_ptr<const verbs::Peek> peek) {
-  if (peek != entry.peek) entry.SetPeek(std::move(peek));
+  if (peek != entry.peek) {
+    AskAgain(key, entry);
+    entry.SetPeek(std::move(peek));
+  }
   if (entry.registered == events) return CountKernelLink(entry);
   if (events == 0) {
+    AskAgain(key, entry);
     Unwatch(entry);
     return;
   }
@@ -252,14 +260,34 @@ void Registrations::Warm(int key, Entry& entry) {
   warm_.push_back({.peek = entry.peek, .key = key, .entry = &entry});
 }
 
-void Registrations::LookAtWarm(Time now, Work* cold) {
+bool Registrations::ReportAtOnce(const WarmLink& link, Report report) {
+  Entry& entry = *link.entry;
+  if (entry.candidate || !entry.asked.waits_to_read()) return false;
+  const uint32_t events = entry.asked.events & (EPOLLIN | EPOLLRDNORM);
+  if (events == 0 || !Stream(entry)->ReadableExpress()) return false;
+  if (!report(link.key, events, entry.asked.data)) {
+    no_room_ = true;
+    return false;
+  }
+  ++entry.version;
+  entry.told = true;
+  return true;
+}
+
+void Registrations::LookAtWarm(Time now, Work* cold, Report report) {
+  const bool at_once = !std::exchange(no_room_, false);
   for (size_t i = 0; i < warm_.size();) {
     WarmLink& link = warm_[i];
     const bool unread = link.peek->unread();
     if (unread || link.heard == Time{}) link.heard = now;
     const bool silent = now - link.heard >= kWarmFor;
     const bool gone = (unread || silent) && !IsWatched(link);
-    if (unread && !gone) MakeCandidate(link.key, *link.entry);
+    const bool told = std::exchange(link.entry->told, false);
+    if (unread && !gone) {
+      if (!at_once || !ReportAtOnce(link, report)) MakeCandidate(link.key, *link.entry);
+    } else if (told && IsWatched(link) && !Stream(*link.entry)->NothingTaken()) {
+      MakeCandidate(link.key, *link.entry);
+    }
     if (!gone && !silent) {
       ++i;
       continue;
@@ -271,6 +299,7 @@ void Registrations::LookAtWarm(Time now, Work* cold) {
 }
 
 void Registrations::Cool(const WarmLink& link, Work* out) {
+  AskAgain(link.key, *link.entry);
   if (link.entry->peek == link.peek) link.entry->warm = false;
   if (IsWatched(link)) out->push_back(JobOf(link.key, *link.entry));
 }
@@ -278,6 +307,7 @@ void Registrations::Cool(const WarmLink& link, Work* out) {
 void Registrations::StayCold(Work* out) {
   stays_cold_ = true;
   ForEach([&](int key, Entry& entry) {
+    AskAgain(key, entry);
     if (entry.socket && entry.peek != nullptr) out->push_back(JobOf(key, entry));
   });
 }
@@ -307,6 +337,7 @@ void Registrations::TakeCandidates(Work* out, bool keep) {
 }
 
 void Registrations::PutBack(const Work& work, size_t first) {
+  no_room_ = true;
   absl::InlinedVector<int, 64> keys;
   for (size_t i = first; i < work.size(); ++i) {
     Entry* const entry = Find(work[i].key);
@@ -317,7 +348,8 @@ void Registrations::PutBack(const Work& work, size_t first) {
   candidates_.insert(candidates_.begin(), keys.begin(), keys.end());
 }
 
-bool Registrations::ReportOne(const Job& job, const StreamSocket::Readiness& readiness, epoll_event* out) {
+bool Registrations::ReportOne(const Job& job, const StreamSocket::Readiness& readiness, bool alone,
+                              epoll_event* out) {
   const int key = job.key;
   Entry* const entry = Find(key);
   if (entry == nullptr) return false;
@@ -336,7 +368,9 @@ bool Registrations::ReportOne(const Job& job, const StreamSocket::Readiness& rea
   if ((asked.events & EPOLLONESHOT) != 0) {
     asked.armed = false;
   } else if ((asked.events & EPOLLET) == 0) {
-    MakeCandidate(key, *entry);  // level-triggered: the next wait looks again
+    // The next wait looks again.
+    entry->told = alone && entry->warm && asked.waits_to_read();
+    if (!entry->told) MakeCandidate(key, *entry);
   }
   return true;
 }

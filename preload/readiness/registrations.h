@@ -1,7 +1,7 @@
 // The SDP sockets that are registered with one epoll set. For each it holds what the application asked for,
 // whether the socket may have something to report, and what is in the set's inner epoll for it. The caller
-// holds the set's lock in every method except HasShared() and HasDevices(). This part calls no sockets;
-// EpollSet does, without the lock.
+// holds the set's lock in every method except HasShared() and HasDevices(). This part calls no sockets,
+// except in LookAtWarm(), where it waits for no lock. EpollSet does, without the lock.
 #ifndef SDP_PRELOAD_READINESS_REGISTRATIONS_H_
 #define SDP_PRELOAD_READINESS_REGISTRATIONS_H_
 
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "core/base/types.h"
 #include "preload/readiness/device_spin.h"
 #include "preload/socket/stream_socket.h"
@@ -31,6 +32,10 @@ class Registrations {
     uint64_t seen_read_edge = kUnseen;
     uint64_t seen_write_edge = kUnseen;
 
+    // Returns whether all that it asks for is level-triggered, and not room to write.
+    [[nodiscard]] bool waits_to_read() const {
+      return (events & ~(EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | EPOLLPRI | EPOLLHUP | EPOLLERR)) == 0;
+    }
     // Returns the events that a wait would report now, or 0.
     [[nodiscard]] uint32_t Holding(const StreamSocket::Readiness& readiness) const;
   };
@@ -42,6 +47,7 @@ class Registrations {
     SocketRef socket;  // empty: not registered by the application
     Asked asked;
     bool candidate = false;  // in candidates_
+    bool told = false;       // reported, and LookAtWarm() looks at it again, though it is no candidate
     uint32_t version = 0;    // grows when the application changes the registration, and with each report
     bool shared = false;     // whether several processes held the connection at the last look
     // The poll events watched in the inner epoll; 0: none. After the application's EPOLL_CTL_DEL they stay
@@ -123,9 +129,12 @@ class Registrations {
   // The kernel is to hear of each doorbell from here on: no link gets warm. Appends the sockets that have
   // local links, whose doorbells are to be taken now.
   void StayCold(Work* out);
-  // Makes those with something unread candidates. One that has had nothing for 20 ms is not warm any more,
-  // and appended to `cold`; its socket takes its doorbell, too. `now` may be some milliseconds old.
-  void LookAtWarm(Time now, Work* cold);
+  // Where an unread message is usual Data, and the registration asks for no more than that, this reports it
+  // at once: calls `report(key, events, data)`, which returns whether there was room. Makes the others with
+  // something unread candidates. One that has had nothing for 20 ms is not warm any more, and appended to
+  // `cold`; its socket takes its doorbell, too. `now` may be some milliseconds old.
+  using Report = absl::FunctionRef<bool(int key, uint32_t events, epoll_data_t data)>;
+  void LookAtWarm(Time now, Work* cold, Report report);
   void TakeWarm(Work* out);
 
   // --- what may have something to report
@@ -134,10 +143,11 @@ class Registrations {
   void TakeCandidates(Work* out, bool keep);
   // Puts back the entries of `work` from `first` on, ahead of all other candidates.
   void PutBack(const Work& work, size_t first);
-  // Reports what the entry has; a level-triggered entry stays a candidate. Returns false if there is nothing,
-  // or `job` is out of date: another thread has reported the entry, or changed it. Then it stays a candidate,
-  // as the answer may be older than that.
-  bool ReportOne(const Job& job, const StreamSocket::Readiness& readiness, epoll_event* out);
+  // Reports what the entry has; a level-triggered entry stays a candidate, or LookAtWarm() looks at it again.
+  // Returns false if there is nothing, or `job` is out of date: another thread has reported the entry, or
+  // changed it. Then it stays a candidate, as the answer may be older than that. `alone`: no thread sleeps
+  // for the set, which would hear of candidates alone.
+  bool ReportOne(const Job& job, const StreamSocket::Readiness& readiness, bool alone, epoll_event* out);
 
   // --- connections that several processes hold
   // No descriptor tells of bytes that another process took from a link and left unread. So such connections
@@ -172,8 +182,16 @@ class Registrations {
     return link.entry->socket && link.entry->peek == link.peek;
   }
   // Takes a link from the warm ones, and its socket to `out` if it is still watched.
-  static void Cool(const WarmLink& link, Work* out);
+  void Cool(const WarmLink& link, Work* out);
+  bool ReportAtOnce(const WarmLink& link, Report report);
+  // The link says no longer whether a registration that was reported still has something.
+  void AskAgain(int key, Entry& entry) {
+    if (std::exchange(entry.told, false)) MakeCandidate(key, entry);
+  }
   std::vector<WarmLink> warm_;
+  // A wait had no room for all. In the next one all are candidates, in their order: those that come first
+  // among the warm ones would take the room of the others again.
+  bool no_room_ = false;
   std::vector<int> devices_;  // keys of entries in the inner epoll that are over a kernel RNIC
   std::atomic<size_t> device_count_{0};
   std::atomic<int> kernel_links_{0};

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <utility>
 
 #include "preload/critical.h"
@@ -80,6 +81,8 @@ class SocketMutex {
   void OpenExpress(uint32_t calls, Express way = Express::kAll) {
     own_.set_express_calls(calls, way == Express::kLeftovers);
   }
+  // Without the lock. True: all may go the express way at this moment.
+  [[nodiscard]] bool express_open() const { return own_.express_calls() != 0 && !own_.leftovers(); }
 
  private:
   void Leave();
@@ -94,13 +97,13 @@ class SocketMutex {
 class ExpressLock {
  public:
   explicit ExpressLock(SocketMutex& mutex, Express way = Express::kAll) : own_(mutex.own()) {
-    const auto open = [&] {
-      return own_.express_calls() != 0 && (!own_.leftovers() || way == Express::kLeftovers);
-    };
-    if (!open()) return;  // or each call would lock twice
+    if (!IsOpen(way)) return;  // or each call would lock twice
     own_.mutex_.lock();
-    taken_ = open();
-    taken_ ? own_.set_express_calls(own_.express_calls() - 1, own_.leftovers()) : own_.mutex_.unlock();
+    Take(way);
+  }
+  // Does not wait for the lock: the caller may have one that is taken behind it.
+  ExpressLock(SocketMutex& mutex, std::try_to_lock_t /*tries*/) : own_(mutex.own()) {
+    if (IsOpen(Express::kAll) && own_.mutex_.try_lock()) Take(Express::kAll);
   }
   ~ExpressLock() { Unlock(); }
   ExpressLock(const ExpressLock&) = delete;
@@ -117,6 +120,14 @@ class ExpressLock {
   void Close() { own_.set_express_calls(0); }
 
  private:
+  [[nodiscard]] bool IsOpen(Express way) const {
+    return own_.express_calls() != 0 && (!own_.leftovers() || way == Express::kLeftovers);
+  }
+  void Take(Express way) {
+    taken_ = IsOpen(way);
+    taken_ ? own_.set_express_calls(own_.express_calls() - 1, own_.leftovers()) : own_.mutex_.unlock();
+  }
+
   SocketMutex::Own& own_;
   bool taken_ = false;
 };

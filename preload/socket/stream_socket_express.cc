@@ -157,6 +157,11 @@ void StreamSocket::FinishExpress(ExpressLock& lock) {
   LeaveToBackground();
 }
 
+bool StreamSocket::ReadableExpress() {
+  const ExpressLock lock(mutex_, std::try_to_lock);
+  return lock.taken() && session_->OneComesDirect() == true;
+}
+
 std::optional<StreamSocket::Readiness> StreamSocket::ReadinessExpress() {
   const ExpressLock lock(mutex_);
   if (!lock.taken()) return std::nullopt;
@@ -165,6 +170,7 @@ std::optional<StreamSocket::Readiness> StreamSocket::ReadinessExpress() {
   const Board::Edges edges = board_.edges(engine());
   Readiness readiness{.state = State::kSdp,
                       .watch = POLLIN,
+                      .in_memory = true,
                       .looked = LooksBeforeSleep(),
                       .left_in_link = *comes,
                       .read_edge = edges.read,

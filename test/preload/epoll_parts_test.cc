@@ -75,7 +75,7 @@ std::vector<int> Keys(const Registrations::Work& work) {
 bool ReportNow(Registrations& registrations, int key, const Readiness& readiness, epoll_event* event) {
   const Registrations::Entry* const entry = registrations.Find(key);
   return registrations.ReportOne({.key = key, .socket = {}, .version = entry != nullptr ? entry->version : 0},
-                                 readiness, event);
+                                 readiness, /*alone=*/false, event);
 }
 
 std::vector<int> Candidates(Registrations& registrations, bool keep = false) {
@@ -191,7 +191,7 @@ TEST_CASE("Registrations: an answer from before another report, or a change, rep
   SECTION("the application has changed it") {
     registrations.Change(70, *registrations.Find(70), {.events = EPOLLIN | events, .data = {.u64 = 2}});
   }
-  CHECK_FALSE(registrations.ReportOne(work[0], Connected(POLLIN, 2), &event));
+  CHECK_FALSE(registrations.ReportOne(work[0], Connected(POLLIN, 2), /*alone=*/false, &event));
   // The next wait asks the socket again.
   CHECK(Candidates(registrations) == std::vector<int>{70});
 }
@@ -232,6 +232,14 @@ struct FakePeek final : verbs::Peek {
   bool has_bytes = false;
 };
 
+// None of these sockets has usual Data, so that nothing is reported at once.
+void LookAtWarm(Registrations& registrations, Time now, Registrations::Work* cold) {
+  registrations.LookAtWarm(now, cold, [](int, uint32_t, epoll_data_t) {
+    FAIL_CHECK("reported at once");
+    return true;
+  });
+}
+
 TEST_CASE(
     "Registrations: a local link that had something to report is looked at in memory until it is silent") {
   InnerEpoll inner;
@@ -246,17 +254,17 @@ TEST_CASE(
   Registrations::Work cold;
   Time now = Now();
   peek->has_bytes = true;
-  registrations.LookAtWarm(now, &cold);
+  LookAtWarm(registrations, now, &cold);
   CHECK(Candidates(registrations).empty());  // not warm: its peer rings a doorbell
   registrations.Warm(70, entry);
-  registrations.LookAtWarm(now, &cold);
+  LookAtWarm(registrations, now, &cold);
   CHECK(Candidates(registrations) == std::vector<int>{70});
   CHECK(cold.empty());
 
   peek->has_bytes = false;
-  for (int i = 0; i < 1000; ++i) registrations.LookAtWarm(now + std::chrono::milliseconds(10), &cold);
+  for (int i = 0; i < 1000; ++i) LookAtWarm(registrations, now + 10ms, &cold);
   CHECK(cold.empty());
-  registrations.LookAtWarm(now + std::chrono::milliseconds(20), &cold);
+  LookAtWarm(registrations, now + 20ms, &cold);
   REQUIRE(cold.size() == 1);
   CHECK(cold[0].socket.get() == socket.get());
   CHECK(registrations.warm() == 0);
@@ -269,6 +277,37 @@ TEST_CASE(
   registrations.StayCold(&taken);  // the set is inside another one
   registrations.Warm(70, entry);
   CHECK(registrations.warm() == 0);
+}
+
+TEST_CASE(
+    "Registrations: what a warm link's socket has left is asked for again, whatever happens to the link") {
+  InnerEpoll inner;
+  Registrations registrations(inner.fd);
+  const SocketRef socket = NewSocket();
+  const Pipe link;
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN));
+  Registrations::Entry& entry = *registrations.Find(70);
+  registrations.Watch(70, entry, link.ends[0], POLLIN, std::make_shared<FakePeek>());
+  registrations.Warm(70, entry);
+  (void)Candidates(registrations);
+  const auto report = [&](bool alone) {
+    epoll_event event{};
+    return registrations.ReportOne({.key = 70, .socket = {}, .version = entry.version}, Connected(POLLIN),
+                                   alone, &event);
+  };
+  CHECK(report(/*alone=*/false));
+  CHECK(Candidates(registrations) == std::vector<int>{70});  // or a thread that sleeps would not hear of it
+  CHECK(report(/*alone=*/true));
+  CHECK(Candidates(registrations).empty());
+  Registrations::Work work;
+  SECTION("a look at the warm links") { LookAtWarm(registrations, Now(), &work); }
+  SECTION("the link has another one's place") {
+    registrations.Watch(70, entry, link.ends[0], POLLIN, std::make_shared<FakePeek>());
+  }
+  SECTION("the link is watched no more") { registrations.Watch(70, entry, link.ends[0], 0, entry.peek); }
+  SECTION("before a sleep") { registrations.TakeWarm(&work); }
+  SECTION("the set is inside another one") { registrations.StayCold(&work); }
+  CHECK(Candidates(registrations) == std::vector<int>{70});
 }
 
 TEST_CASE("Registrations: a local link in another's place is looked at, and the other one is forgotten") {
@@ -288,11 +327,11 @@ TEST_CASE("Registrations: a local link in another's place is looked at, and the 
   (void)Candidates(registrations);
   before->has_bytes = true;
   Registrations::Work cold;
-  registrations.LookAtWarm(Now(), &cold);
+  LookAtWarm(registrations, Now(), &cold);
   CHECK(Candidates(registrations).empty());
   CHECK(registrations.warm() == 1);
   after->has_bytes = true;
-  registrations.LookAtWarm(Now(), &cold);
+  LookAtWarm(registrations, Now(), &cold);
   CHECK(Candidates(registrations) == std::vector<int>{70});
   CHECK(entry.warm);
   registrations.Unwatch(entry);
@@ -313,7 +352,7 @@ TEST_CASE("Registrations: a local link that is no longer watched is not looked a
   peek->has_bytes = true;
   registrations.Unwatch(entry);
   Registrations::Work cold;
-  registrations.LookAtWarm(Now(), &cold);
+  LookAtWarm(registrations, Now(), &cold);
   CHECK(cold.empty());
   CHECK(registrations.warm() == 0);
   CHECK(Candidates(registrations).empty());
