@@ -217,6 +217,9 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
       ++readiness.read_edge;
     }
     OpenExpress(/*inside=*/0);
+  } else if (state_ == State::kSdp && foreign_) {
+    // Each call answers EIO at once (AwaitConnection).
+    readiness.events = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLERR | POLLHUP;
   } else if (state_ == State::kListening) {
     readiness.listener_fds[0] = listener_->sdp_fd();
     readiness.listener_fds[1] = listener_->ready_fd();

@@ -1,5 +1,6 @@
 // Processes that hold a connection together after a fork, and wait for what another one of them leaves.
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "test/posix/processes.h"
@@ -18,6 +19,32 @@ TEST_CASE("fork: a child waits in poll for what its parent leaves to it") {
   REQUIRE(PollOne(pair.server, POLLIN) == POLLIN);
   REQUIRE(ReceiveExactly(pair.server, 7) == " parent");
   REQUIRE(PollOne(pair.server, POLLIN, kQuietMs) == 0);
+}
+
+// Over SDP such a child cannot use the connection, and its calls answer EIO.
+TEST_CASE("fork: a wait of a child that got no descriptors ends, and so does its receive") {
+  const bool by_epoll = GENERATE(false, true);
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "x"));
+  Fd ep(epoll_create1(EPOLL_CLOEXEC));
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const Fd lowest(dup(pair.server));
+  const rlimit none{.rlim_cur = static_cast<rlim_t>(lowest), .rlim_max = before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const pid_t pid = Fork([&] {
+    if (setrlimit(RLIMIT_NOFILE, &before) != 0) return 1;
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = 7}};
+    if (by_epoll && epoll_ctl(ep, EPOLL_CTL_ADD, pair.server, &event) != 0) return 2;
+    const int waits = by_epoll ? epoll_wait(ep, &event, 1, kPatienceMs)
+                               : static_cast<int>(PollOne(pair.server, POLLIN) != 0);
+    if (waits != 1) return 3;
+    char byte;
+    const ssize_t got = recv(pair.server, &byte, 1, 0);
+    return got == 1 || (got == -1 && errno == EIO) ? 0 : 4;
+  });
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
 TEST_CASE("fork: an epoll set reports what another process took from the link and left") {
