@@ -182,6 +182,7 @@ bool StreamSocket::TakeUp(Bytes front) {
   }
   board_.SetHasOwner(HasOwner(descriptors_.front()));
   ExpectSignals();
+  NoteFirst();
   if (!here) {
     shared_->Unlock();
     return true;

@@ -30,6 +30,22 @@ class Exec(harness.ProgramTest):
     def test_program_with_the_library(self):
         self.serve("/bin/cat")
 
+    def test_the_program_is_ready_for_a_lack_of_memory(self):
+        """The unwinder is there before memory may run out, or before a filter forbids to load it."""
+        self.world.start(
+            [
+                "socat",
+                f"TCP-LISTEN:{self.port},bind=127.0.0.1,reuseaddr",
+                "EXEC:grep -c libgcc_s /proc/self/maps,nofork",
+            ]
+        )
+        self.world.wait_for_listener(self.port)
+        with open(self.world.directory / "count", "wb") as out:
+            client = self.world.start(["socat", "-u", f"TCP:127.0.0.1:{self.port}", "-"], stdout=out)
+        self.assertEqual(client.wait(20), 0, client.output())
+        self.assertGreater(int((self.world.directory / "count").read_text()), 0)
+        self.assert_no_tcp()
+
     def test_script(self):
         self.serve("/bin/sh -c cat")
 
