@@ -325,6 +325,11 @@ void Registrations::MakeCandidate(int key, Entry& entry) {
   candidates_.push_back(key);
 }
 
+bool Registrations::HasCandidates() const {
+  const auto told = [](const WarmLink& link) { return link.entry->told && IsWatched(link); };
+  return !candidates_.empty() || std::any_of(warm_.begin(), warm_.end(), told);
+}
+
 void Registrations::TakeCandidates(Work* out, bool keep) {
   if (candidates_.empty()) return;
   out->reserve(candidates_.size());

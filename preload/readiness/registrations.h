@@ -139,7 +139,9 @@ class Registrations {
 
   // --- what may have something to report
   void MakeCandidate(int key, Entry& entry);
-  [[nodiscard]] bool HasCandidates() const { return !candidates_.empty(); }
+  // Returns whether a thread that sleeps, or is about to, may miss something: what another one was told of
+  // counts, too.
+  [[nodiscard]] bool HasCandidates() const;
   void TakeCandidates(Work* out, bool keep);
   // Puts back the entries of `work` from `first` on, ahead of all other candidates.
   void PutBack(const Work& work, size_t first);

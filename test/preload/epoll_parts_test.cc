@@ -297,7 +297,9 @@ TEST_CASE(
   };
   CHECK(report(/*alone=*/false));
   CHECK(Candidates(registrations) == std::vector<int>{70});  // or a thread that sleeps would not hear of it
+  CHECK_FALSE(registrations.HasCandidates());
   CHECK(report(/*alone=*/true));
+  CHECK(registrations.HasCandidates());  // a thread that is about to sleep looks once more
   CHECK(Candidates(registrations).empty());
   Registrations::Work work;
   SECTION("a look at the warm links") { LookAtWarm(registrations, Now(), &work); }
