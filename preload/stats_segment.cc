@@ -9,6 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "preload/bounded_lock.h"
 #include "preload/program_name.h"
 #include "preload/stats_files.h"
@@ -177,14 +180,19 @@ void StatsSegment::ForkChild() {
   ring_.ForgetAfterFork();
   attach_failed_ = false;
   next_fallback_ = 0;
+  if (parents_) return;
   parents_ = true;  // until all chunks are the child's, also if no memory is left
+  // Those that are free in the parent at the fork. It goes on, and may fill them before this look.
+  std::sort(free_.begin(), free_.end(), std::greater<>());
+  const auto known = static_cast<ptrdiff_t>(free_.size());
   std::vector<std::pair<Slot*, ConnectionRecord>> kept;
   for (size_t i = kFallbackSlots; i < slots_; ++i) {
     const size_t offset = SlotOffset(i);
     auto* const slot = reinterpret_cast<Slot*>(chunks_[offset / kChunkSize] + offset % kChunkSize);
+    if (std::binary_search(free_.begin(), free_.begin() + known, slot, std::greater<>())) continue;
     ConnectionRecord record;
     LoadRecord(slot, &record);
-    if (record.kind == Kind::kFree) continue;
+    if (record.kind == Kind::kFree) continue;  // the parent has just ended it
     if (record.kind == Kind::kConnection || IsKernelListener(record)) {
       free_.push_back(slot);
       --in_use_;

@@ -93,7 +93,7 @@ class StatsSegment {
   // connections become free, since the child gets another when it uses the connection. So do slots of kernel
   // RNICs' listeners, which stay the parent's. Makes the child's own file at once if any slot is in use, else
   // with the first slot or fall-back. Totals start from zero. A child without memory for that has no
-  // statistics: AcquireSlot returns nullptr.
+  // statistics: AcquireSlot returns nullptr. What its listeners publish goes to the parent's rows.
   void ForkChild();
   // Removes the file now, for exit handlers and _exit. Slots stay writable, but no reader sees them.
   void Remove();

@@ -304,9 +304,8 @@ void EpollSet::WaitCall::Report(bool looks) {
     std::lock_guard lock(set_.mutex_);
     if (looks) {
       const bool alone = !set_.kick_.heard();
-      set_.sockets_.LookAtWarm(CoarseNow(), &cold, [&](int key, uint32_t ready, epoll_data_t data) {
-        const bool room = count_ < max_events_ && MayWrite(&events_[count_], sizeof *events_);
-        if (!alone || !room) return false;
+      set_.sockets_.LookAtWarm(CoarseNow(), alone, &cold, [this](int key, uint32_t ready, epoll_data_t data) {
+        if (count_ == max_events_ || !MayWrite(&events_[count_], sizeof *events_)) return false;
         events_[count_] = {.events = ready, .data = data};
         reported_.emplace_back(key, count_++);
         return true;

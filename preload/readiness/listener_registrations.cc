@@ -193,9 +193,11 @@ void ListenerRegistrations::Drop(int sdp_fd) {
 int ListenerRegistrations::Report(epoll_event* events, int max_events) {
   int count = 0;
   for (Request& request : requests_) {
-    if (!std::exchange(request.refused, false) || !request.armed || (request.wanted.events & kReadable) == 0)
-      continue;
-    if (count == max_events || !MayWrite(&events[count], sizeof *events)) break;
+    if (!request.refused) continue;
+    const bool wanted = request.armed && (request.wanted.events & kReadable) != 0;
+    if (wanted && (count == max_events || !MayWrite(&events[count], sizeof *events))) break;
+    request.refused = false;
+    if (!wanted) continue;
     if ((request.wanted.events & EPOLLONESHOT) != 0) request.armed = false;
     events[count++] = {.events = request.wanted.events & kReadable, .data = request.wanted.data};
   }

@@ -19,13 +19,20 @@ constexpr short kAlways = POLLERR | POLLHUP | POLLNVAL;
 constexpr short kReadable = POLLIN | POLLRDNORM;
 constexpr short kReadSide = POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI;
 
-// While sockets are ready, the ends of other links that are memory wait so long at most.
+// While sockets are ready, what the kernel tells of other links' ends waits so long. Their bytes do not: they
+// are in memory.
 constexpr Duration kKernelMayWait = std::chrono::microseconds(100);
 
 // A look at more descriptors than this takes as long as a sleep.
 constexpr size_t kMostLookedAt = 16;
 
-thread_local Time kernel_asked __attribute__((tls_model("initial-exec"))){};
+// When this thread last asked the kernel while something was ready, and for whom.
+struct Asking {
+  Time when{};
+  const pollfd* fds = nullptr;
+  size_t count = 0;
+};
+thread_local Asking last_asking __attribute__((tls_model("initial-exec")));
 
 StreamSocket* Stream(const SocketRef& socket) { return static_cast<StreamSocket*>(socket.get()); }
 
@@ -78,10 +85,11 @@ int PollCall::Run(Time deadline, const sigset_t* mask) {
 }
 
 bool PollCall::KernelMayWait() const {
-  if (asks_kernel_) return false;
+  if (asks_kernel_ || Confined()) return false;
   const Time now = Now();
-  if (now - kernel_asked < kKernelMayWait) return true;
-  kernel_asked = now;
+  if (now - last_asking.when < kKernelMayWait && last_asking.fds == fds_ && last_asking.count == count_)
+    return true;
+  last_asking = {.when = now, .fds = fds_, .count = count_};
   return false;
 }
 

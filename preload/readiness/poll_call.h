@@ -91,7 +91,8 @@ class PollCall {
 
   // Looks at the kernel's answer for a while, before a sleep, if links ask for it. kFound: kernel_ has it.
   LookEnd LookAtKernel(Time deadline, const sigset_t* mask);
-  // With something ready: returns true if the kernel could only tell of links' ends, and was asked lately.
+  // With something ready: returns true if the kernel could only tell of links' ends, and this thread has
+  // asked it lately.
   [[nodiscard]] bool KernelMayWait() const;
   int AskKernel(const timespec* timeout, const sigset_t* mask);
   int Sleep(const timespec* timeout, const sigset_t* mask);

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <new>
 
 #include "preload/fail.h"
 #include "preload/hidden_fds.h"
@@ -167,6 +168,13 @@ void Registrations::Disown() {
     CountKernelLink(entry);
   });
   while (!devices_.empty()) ForgetDevice(At(devices_.back()));
+  try {
+    ForEach([this](int key, Entry& entry) {
+      if (entry.socket) MakeCandidate(key, entry);
+    });
+  } catch (const std::bad_alloc&) {
+    // The child hears later, or never, of connections that it cannot use.
+  }
 }
 
 // --- the inner epoll
@@ -274,18 +282,19 @@ bool Registrations::ReportAtOnce(const WarmLink& link, Report report) {
   return true;
 }
 
-void Registrations::LookAtWarm(Time now, Work* cold, Report report) {
-  const bool at_once = !std::exchange(no_room_, false);
+void Registrations::LookAtWarm(Time now, bool alone, Work* cold, Report report) {
+  const bool at_once = !std::exchange(no_room_, false) && alone;
   for (size_t i = 0; i < warm_.size();) {
     WarmLink& link = warm_[i];
     const bool unread = link.peek->unread();
     if (unread || link.heard == Time{}) link.heard = now;
     const bool silent = now - link.heard >= kWarmFor;
     const bool gone = (unread || silent) && !IsWatched(link);
-    const bool told = std::exchange(link.entry->told, false);
+    const bool told = link.entry->told && IsWatched(link);
+    if (told) link.entry->told = false;
     if (unread && !gone) {
       if (!at_once || !ReportAtOnce(link, report)) MakeCandidate(link.key, *link.entry);
-    } else if (told && IsWatched(link) && !Stream(*link.entry)->NothingTaken()) {
+    } else if (told && !Stream(*link.entry)->NothingTaken()) {
       MakeCandidate(link.key, *link.entry);
     }
     if (!gone && !silent) {

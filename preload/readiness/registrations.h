@@ -47,7 +47,7 @@ class Registrations {
     SocketRef socket;  // empty: not registered by the application
     Asked asked;
     bool candidate = false;  // in candidates_
-    bool told = false;       // reported, and LookAtWarm() looks at it again, though it is no candidate
+    bool told = false;       // reported, and no candidate: LookAtWarm() asks it again if need be
     uint32_t version = 0;    // grows when the application changes the registration, and with each report
     bool shared = false;     // whether several processes held the connection at the last look
     // The poll events watched in the inner epoll; 0: none. After the application's EPOLL_CTL_DEL they stay
@@ -105,7 +105,8 @@ class Registrations {
   // Removes and returns all sockets, and forgets what is in the inner epoll.
   Sockets Clear();
   [[nodiscard]] Sockets Orphans() const;
-  // Call in the child of a fork, where the inner epoll is the parent's.
+  // Call in the child of a fork, where the inner epoll is the parent's. The next wait asks all sockets: some
+  // connections the child cannot use, and it is to hear of them.
   void Disown();
 
   // --- the inner epoll
@@ -132,23 +133,23 @@ class Registrations {
   // Where an unread message is usual Data, and the registration asks for no more than that, this reports it
   // at once: calls `report(key, events, data)`, which returns whether there was room. Makes the others with
   // something unread candidates. One that has had nothing for 20 ms is not warm any more, and appended to
-  // `cold`; its socket takes its doorbell, too. `now` may be some milliseconds old.
+  // `cold`; its socket takes its doorbell, too. `now` may be some milliseconds old. `alone`: no thread sleeps
+  // for the set. A sleeping thread hears of candidates alone, so nothing is reported at once.
   using Report = absl::FunctionRef<bool(int key, uint32_t events, epoll_data_t data)>;
-  void LookAtWarm(Time now, Work* cold, Report report);
+  void LookAtWarm(Time now, bool alone, Work* cold, Report report);
   void TakeWarm(Work* out);
 
   // --- what may have something to report
   void MakeCandidate(int key, Entry& entry);
-  // Returns whether a thread that sleeps, or is about to, may miss something: what another one was told of
-  // counts, too.
+  // Returns whether a thread that is about to sleep might miss something. A registration that another thread
+  // has reported counts, too.
   [[nodiscard]] bool HasCandidates() const;
   void TakeCandidates(Work* out, bool keep);
   // Puts back the entries of `work` from `first` on, ahead of all other candidates.
   void PutBack(const Work& work, size_t first);
   // Reports what the entry has; a level-triggered entry stays a candidate, or LookAtWarm() looks at it again.
   // Returns false if there is nothing, or `job` is out of date: another thread has reported the entry, or
-  // changed it. Then it stays a candidate, as the answer may be older than that. `alone`: no thread sleeps
-  // for the set, which would hear of candidates alone.
+  // changed it. Then it stays a candidate, as the answer may be older than that. `alone`: as above.
   bool ReportOne(const Job& job, const StreamSocket::Readiness& readiness, bool alone, epoll_event* out);
 
   // --- connections that several processes hold
@@ -186,13 +187,13 @@ class Registrations {
   // Takes a link from the warm ones, and its socket to `out` if it is still watched.
   void Cool(const WarmLink& link, Work* out);
   bool ReportAtOnce(const WarmLink& link, Report report);
-  // The link says no longer whether a registration that was reported still has something.
+  // The link no longer tells whether the reported registration has something.
   void AskAgain(int key, Entry& entry) {
     if (std::exchange(entry.told, false)) MakeCandidate(key, entry);
   }
   std::vector<WarmLink> warm_;
-  // A wait had no room for all. In the next one all are candidates, in their order: those that come first
-  // among the warm ones would take the room of the others again.
+  // The last wait had no room for all. In the next one each is a candidate, and has its turn. Else the first
+  // of the warm links would take the room again.
   bool no_room_ = false;
   std::vector<int> devices_;  // keys of entries in the inner epoll that are over a kernel RNIC
   std::atomic<size_t> device_count_{0};

@@ -40,19 +40,19 @@ class SocketMutex {
    private:
     friend class ExpressLock;
     friend class SocketMutex;
+    static constexpr uint32_t kLeftoversAlone = 1U << 31;
     // How many calls may still go the express way, before one looks at everything again.
-    [[nodiscard]] uint32_t express_calls() const { return express_calls_.load(std::memory_order_relaxed); }
+    [[nodiscard]] uint32_t express_calls() const { return express() & ~kLeftoversAlone; }
+    [[nodiscard]] bool leftovers() const { return (express() & kLeftoversAlone) != 0; }
     void set_express_calls(uint32_t calls, bool leftovers = false) {
-      leftovers_.store(leftovers, std::memory_order_relaxed);
-      express_calls_.store(calls, std::memory_order_relaxed);
+      express_.store(calls | (leftovers ? kLeftoversAlone : 0), std::memory_order_relaxed);
     }
+    [[nodiscard]] uint32_t express() const { return express_.load(std::memory_order_relaxed); }
 
     Mutex mutex_;
-    [[nodiscard]] bool leftovers() const { return leftovers_.load(std::memory_order_relaxed); }
-
-    // Written with the lock held.
-    std::atomic<uint32_t> express_calls_{0};
-    std::atomic<bool> leftovers_{false};
+    // The calls left, and kLeftoversAlone. Written with the lock held. One word: express_open() reads it
+    // without the lock.
+    std::atomic<uint32_t> express_{0};
   };
 
   explicit SocketMutex(StreamSocket* socket) : socket_(socket) {}
@@ -82,7 +82,10 @@ class SocketMutex {
     own_.set_express_calls(calls, way == Express::kLeftovers);
   }
   // Without the lock. True: all may go the express way at this moment.
-  [[nodiscard]] bool express_open() const { return own_.express_calls() != 0 && !own_.leftovers(); }
+  [[nodiscard]] bool express_open() const {
+    const uint32_t express = own_.express();
+    return express != 0 && (express & Own::kLeftoversAlone) == 0;
+  }
 
  private:
   void Leave();
@@ -101,7 +104,7 @@ class ExpressLock {
     own_.mutex_.lock();
     Take(way);
   }
-  // Does not wait for the lock: the caller may have one that is taken behind it.
+  // Does not wait for the lock: the caller may hold a lock that comes later in the lock order.
   ExpressLock(SocketMutex& mutex, std::try_to_lock_t /*tries*/) : own_(mutex.own()) {
     if (IsOpen(Express::kAll) && own_.mutex_.try_lock()) Take(Express::kAll);
   }

@@ -218,8 +218,9 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     }
     OpenExpress(/*inside=*/0);
   } else if (state_ == State::kSdp && foreign_) {
-    // Each call answers EIO at once (AwaitConnection).
+    // Each call answers EIO at once (AwaitConnection). The connection's own edges do not reach this one.
     readiness.events = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLERR | POLLHUP;
+    readiness.read_edge = readiness.write_edge = UINT64_MAX - 1;
   } else if (state_ == State::kListening) {
     readiness.listener_fds[0] = listener_->sdp_fd();
     readiness.listener_fds[1] = listener_->ready_fd();

@@ -116,7 +116,7 @@ class StreamSocket final : public Socket {
   };
   Readiness GetReadiness();
   // Returns whether usual Data is all that there is to tell of. False: GetReadiness() knows. Does not wait
-  // for the socket's lock: the caller may have one that is taken behind it.
+  // for the socket's lock: the caller may hold a lock that comes later in the lock order.
   [[nodiscard]] bool ReadableExpress();
   // Returns whether what is in the link is all that there may be to tell of.
   [[nodiscard]] bool NothingTaken() const { return mutex_.express_open(); }

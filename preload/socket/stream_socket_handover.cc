@@ -170,6 +170,7 @@ StreamSocket::StreamSocket(int domain, const std::vector<int>& descriptors,
 }
 
 bool StreamSocket::TakeUp(Bytes front) {
+  NoteFirst();  // takes too long for the connection's lock
   std::lock_guard own(mutex_.own());
   mutex_.set_shared(true);
   const SharedConnection::View view = shared_->Lock();
@@ -182,7 +183,6 @@ bool StreamSocket::TakeUp(Bytes front) {
   }
   board_.SetHasOwner(HasOwner(descriptors_.front()));
   ExpectSignals();
-  NoteFirst();
   if (!here) {
     shared_->Unlock();
     return true;

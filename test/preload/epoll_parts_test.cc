@@ -234,7 +234,7 @@ struct FakePeek final : verbs::Peek {
 
 // None of these sockets has usual Data, so that nothing is reported at once.
 void LookAtWarm(Registrations& registrations, Time now, Registrations::Work* cold) {
-  registrations.LookAtWarm(now, cold, [](int, uint32_t, epoll_data_t) {
+  registrations.LookAtWarm(now, /*alone=*/true, cold, [](int, uint32_t, epoll_data_t) {
     FAIL_CHECK("reported at once");
     return true;
   });
@@ -338,6 +338,36 @@ TEST_CASE("Registrations: a local link in another's place is looked at, and the 
   CHECK(entry.warm);
   registrations.Unwatch(entry);
   CHECK_FALSE(entry.warm);
+}
+
+TEST_CASE("Registrations: a link that another one has replaced takes nothing of the other's") {
+  InnerEpoll inner;
+  Registrations registrations(inner.fd);
+  const SocketRef socket = NewSocket();
+  const Pipe link;
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN));
+  Registrations::Entry& entry = *registrations.Find(70);
+  for (int i = 0; i < 2; ++i) {
+    registrations.Watch(70, entry, link.ends[0], POLLIN, std::make_shared<FakePeek>());
+    registrations.Warm(70, entry);
+  }
+  (void)Candidates(registrations);
+  epoll_event event{};
+  CHECK(registrations.ReportOne({.key = 70, .socket = {}, .version = entry.version}, Connected(POLLIN),
+                                /*alone=*/true, &event));
+  Registrations::Work cold;
+  LookAtWarm(registrations, Now(), &cold);
+  CHECK(Candidates(registrations) == std::vector<int>{70});
+}
+
+TEST_CASE("Registrations: in the child of a fork the next wait asks all sockets") {
+  InnerEpoll inner;
+  Registrations registrations(inner.fd);
+  const SocketRef socket = NewSocket();
+  for (const int key : {70, 71}) registrations.Add(key, socket.get(), AskedFor(EPOLLIN));
+  (void)Candidates(registrations);
+  registrations.Disown();
+  CHECK(Candidates(registrations) == std::vector<int>{70, 71});
 }
 
 TEST_CASE("Registrations: a local link that is no longer watched is not looked at") {

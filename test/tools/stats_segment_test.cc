@@ -298,6 +298,64 @@ TEST_CASE("a forked child that gets no memory leaves the parent's statistics alo
   CHECK(parent.records.size() == 1);
 }
 
+TEST_CASE("a child of a forked child that got no memory leaves the parent's statistics alone, too") {
+  static bool refuses;
+  refuses = false;
+  SystemCalls calls = PlainSystemCalls();
+  calls.mmap = [](void* address, size_t size, int protection, int flags, int fd, off_t offset) {
+    if (!refuses) return mmap(address, size, protection, flags, fd, offset);
+    errno = ENOMEM;
+    return MAP_FAILED;
+  };
+  TemporaryDirectory directory;
+  std::string error;
+  auto segment = StatsSegment::Open(directory.path(), calls, &error);
+  REQUIRE(segment != nullptr);
+  REQUIRE(segment->AcquireSlot(EstablishedConnection()) != nullptr);
+  segment->PrepareFork();
+  CHECK(InChild([&] {
+    refuses = true;
+    segment->ForkChild();
+    refuses = false;
+    segment->PrepareFork();
+    return InChild([&] {
+      segment->ForkChild();
+      return segment->AcquireSlot(EstablishedConnection()) == nullptr && CountFiles(directory.path()) == 1;
+    });
+  }));
+  segment->ForkParent();
+  CHECK(ReadOne(directory.path()).records.size() == 1);
+}
+
+TEST_CASE("a slot that the parent fills behind the fork is free in the child once") {
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  REQUIRE(segment->AcquireSlot(EstablishedConnection()) != nullptr);
+  segment->PrepareFork();
+  int filled[2];
+  REQUIRE(pipe(filled) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte;
+    if (read(filled[0], &byte, 1) != 1) _exit(1);
+    segment->ForkChild();
+    std::set<Slot*> slots;
+    for (int i = 0; i < 100; ++i) {
+      if (!slots.insert(segment->AcquireSlot(EstablishedConnection())).second) _exit(2);
+    }
+    segment->Remove();
+    _exit(0);
+  }
+  segment->ForkParent();
+  for (int i = 0; i < 8; ++i) CHECK(segment->AcquireSlot(EstablishedConnection()) != nullptr);
+  CHECK(write(filled[1], "x", 1) == 1);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  close(filled[0]);
+  close(filled[1]);
+}
+
 TEST_CASE("an exit handler that runs in a child without ForkChild leaves the parent's file alone") {
   TemporaryDirectory directory;
   auto segment = MustOpen(directory.path());

@@ -23,10 +23,17 @@ TEST_CASE("fork: a child waits in poll for what its parent leaves to it") {
 
 // Over SDP such a child cannot use the connection, and its calls answer EIO.
 TEST_CASE("fork: a wait of a child that got no descriptors ends, and so does its receive") {
-  const bool by_epoll = GENERATE(false, true);
+  enum class Waits { kInPoll, kInSetOfParent, kInSet };
+  const Waits waits = GENERATE(Waits::kInPoll, Waits::kInSetOfParent, Waits::kInSet);
+  const uint32_t edge = GENERATE(0u, static_cast<uint32_t>(EPOLLET));
   Pair pair = MakePair();
-  REQUIRE(SendAll(pair.client, "x"));
   Fd ep(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLIN | edge, .data = {.u64 = 7}};
+  if (waits == Waits::kInSetOfParent) {
+    REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, pair.server, &event) == 0);
+    REQUIRE(epoll_wait(ep, &event, 1, 0) == 0);
+  }
+  REQUIRE(SendAll(pair.client, "x"));
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
   const Fd lowest(dup(pair.server));
@@ -34,11 +41,10 @@ TEST_CASE("fork: a wait of a child that got no descriptors ends, and so does its
   REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
   const pid_t pid = Fork([&] {
     if (setrlimit(RLIMIT_NOFILE, &before) != 0) return 1;
-    epoll_event event{.events = EPOLLIN, .data = {.u64 = 7}};
-    if (by_epoll && epoll_ctl(ep, EPOLL_CTL_ADD, pair.server, &event) != 0) return 2;
-    const int waits = by_epoll ? epoll_wait(ep, &event, 1, kPatienceMs)
-                               : static_cast<int>(PollOne(pair.server, POLLIN) != 0);
-    if (waits != 1) return 3;
+    if (waits == Waits::kInSet && epoll_ctl(ep, EPOLL_CTL_ADD, pair.server, &event) != 0) return 2;
+    const int ready = waits == Waits::kInPoll ? static_cast<int>(PollOne(pair.server, POLLIN) != 0)
+                                              : epoll_wait(ep, &event, 1, kPatienceMs);
+    if (ready != 1) return 3;
     char byte;
     const ssize_t got = recv(pair.server, &byte, 1, 0);
     return got == 1 || (got == -1 && errno == EIO) ? 0 : 4;

@@ -231,7 +231,8 @@ bool RingReader::TakeBellBack() {
 void RingReader::Leave() { ring_.control->reader.store(kGone, kOrdered); }
 
 bool RingReader::empty() const {
-  return ring_.control->head.load(kOrdered) == ring_.control->tail.load(kRelaxed);
+  // Who sees that another thread has taken the last bytes sees what that thread did before, too.
+  return ring_.control->head.load(kOrdered) == ring_.control->tail.load(kAcquire);
 }
 
 }  // namespace sdp::iwarp
