@@ -231,7 +231,7 @@ bool RingReader::TakeBellBack() {
 void RingReader::Leave() { ring_.control->reader.store(kGone, kOrdered); }
 
 bool RingReader::empty() const {
-  // Who sees that another thread has taken the last bytes sees what that thread did before, too.
+  // Acquire: a thread that sees the last bytes taken also sees what their reader did before.
   return ring_.control->head.load(kOrdered) == ring_.control->tail.load(kAcquire);
 }
 
