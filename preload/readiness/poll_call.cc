@@ -19,20 +19,8 @@ constexpr short kAlways = POLLERR | POLLHUP | POLLNVAL;
 constexpr short kReadable = POLLIN | POLLRDNORM;
 constexpr short kReadSide = POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI;
 
-// While sockets are ready, what the kernel tells of other links' ends waits so long. Their bytes do not: they
-// are in memory.
-constexpr Duration kKernelMayWait = std::chrono::microseconds(100);
-
 // A look at more descriptors than this takes as long as a sleep.
 constexpr size_t kMostLookedAt = 16;
-
-// When this thread last asked the kernel while something was ready, and for whom.
-struct Asking {
-  Time when{};
-  const pollfd* fds = nullptr;
-  size_t count = 0;
-};
-thread_local Asking last_asking __attribute__((tls_model("initial-exec")));
 
 StreamSocket* Stream(const SocketRef& socket) { return static_cast<StreamSocket*>(socket.get()); }
 
@@ -47,7 +35,6 @@ int PollCall::Run(Time deadline, const sigset_t* mask) {
       if (outcome != DeviceLook::Outcome::kSleep) ready = Prepare();
       if (outcome == DeviceLook::Outcome::kInterrupted && ready == 0) return Fail(EINTR);
     }
-    if (ready != 0 && KernelMayWait()) return ready;
     const LookEnd look = ready == 0 ? LookAtKernel(deadline, mask) : LookEnd::kInVain;
     if (look == LookEnd::kInterrupted) return Fail(EINTR);
     if (look == LookEnd::kFound) {
@@ -82,15 +69,6 @@ int PollCall::Run(Time deadline, const sigset_t* mask) {
     if (ready > 0) return ready;
     if (Now() >= deadline) return 0;
   }
-}
-
-bool PollCall::KernelMayWait() const {
-  if (asks_kernel_ || Confined()) return false;
-  const Time now = Now();
-  if (now - last_asking.when < kKernelMayWait && last_asking.fds == fds_ && last_asking.count == count_)
-    return true;
-  last_asking = {.when = now, .fds = fds_, .count = count_};
-  return false;
 }
 
 LookEnd PollCall::LookAtKernel(Time deadline, const sigset_t* mask) {
@@ -139,7 +117,6 @@ void PollCall::Clear() {
   look_.Clear();
   look_at_kernel_ = Duration::zero();
   any_looked_ = false;
-  asks_kernel_ = false;
   unwatched_ = false;
   shared_ = false;
 }
@@ -201,7 +178,6 @@ bool PollCall::AddConnection(size_t i, SocketRef socket, const StreamSocket::Rea
   edges_.push_back({stream, readiness.read_edge, readiness.write_edge, readiness.state});
   if (readiness.watch == 0) unwatched_ = true;
   if (readiness.shared) shared_ = true;
-  if (!readiness.in_memory) asks_kernel_ = true;
   const int watched = readiness.link_fd >= 0 ? readiness.link_fd : asked.fd;
   kernel_.push_back({.fd = readiness.watch == 0 ? -1 : watched, .events = readiness.watch, .revents = 0});
   if (readiness.device)
@@ -231,7 +207,6 @@ void PollCall::AddListener(size_t i, const SocketRef& socket, const StreamSocket
 }
 
 void PollCall::AddPlain(size_t i) {
-  asks_kernel_ = true;
   if (MayBeEpoll(fds_[i].fd) && (fds_[i].events & kReadable) != 0) {
     PlainSleep sleep(fds_[i].fd);
     EpollSetRef set = FindEpollSet(fds_[i].fd);

@@ -91,9 +91,6 @@ class PollCall {
 
   // Looks at the kernel's answer for a while, before a sleep, if links ask for it. kFound: kernel_ has it.
   LookEnd LookAtKernel(Time deadline, const sigset_t* mask);
-  // With something ready: returns true if the kernel could only tell of links' ends, and this thread has
-  // asked it lately.
-  [[nodiscard]] bool KernelMayWait() const;
   int AskKernel(const timespec* timeout, const sigset_t* mask);
   int Sleep(const timespec* timeout, const sigset_t* mask);
   bool KernelKnowsMore();
@@ -128,7 +125,6 @@ class PollCall {
   DeviceLook look_;
   Duration look_at_kernel_{};  // how long; zero: not at all
   bool any_looked_ = false;    // one of parts_ is
-  bool asks_kernel_ = false;   // one of parts_ is no link that is memory
   Time slept_at_{};
   Waiter* waiter_ = nullptr;
   bool registered_ = false;

@@ -202,7 +202,6 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     readiness.events = ReadyNow();
     readiness.watch = WatchEvents();
     readiness.link_fd = LinkOf(-1);
-    readiness.in_memory = queue_pair().direct() != nullptr;
     readiness.looked = LooksBeforeSleep();
     readiness.device = readiness.looked && queue_pair().pollable() != nullptr;
     if (readiness.looked) readiness.look = poll_budget_.Next();

@@ -98,15 +98,14 @@ class StreamSocket final : public Socket {
   // --- For the readiness room
   struct Readiness {
     State state = State::kNew;
-    short events = 0;        // poll events that hold now (kSdp, kConnecting)
-    short watch = 0;         // what to watch the descriptor for meanwhile; 0: nothing
-    int link_fd = -1;        // to be watched in place of the descriptor; -1: the descriptor itself
-    bool device = false;     // link_fd is an RNIC's with a completion queue: before a sleep see LookAtQueue()
-    bool in_memory = false;  // the link is memory: the kernel knows only of its end
-    bool looked = false;     // NoteSlept() is to be told of sleeps, EndLook() of looks
-    Duration look{};         // how long to look before a sleep; zero: not at all
-    bool shared = false;     // other processes hold the connection, too, and nobody tells what they do to it:
-                             // look again soon
+    short events = 0;     // poll events that hold now (kSdp, kConnecting)
+    short watch = 0;      // what to watch the descriptor for meanwhile; 0: nothing
+    int link_fd = -1;     // to be watched in place of the descriptor; -1: the descriptor itself
+    bool device = false;  // link_fd is an RNIC's with a completion queue: before a sleep see LookAtQueue()
+    bool looked = false;  // NoteSlept() is to be told of sleeps, EndLook() of looks
+    Duration look{};      // how long to look before a sleep; zero: not at all
+    bool shared = false;  // other processes hold the connection, too. Look again soon: they do not say what
+                          // they do to it
     bool left_in_link = false;  // readable by a message that the next receive takes off the link
     bool read_ahead = false;    // then: so much is unread that no more is to be taken off the link
     uint64_t read_edge = 0;

@@ -170,7 +170,6 @@ std::optional<StreamSocket::Readiness> StreamSocket::ReadinessExpress() {
   const Board::Edges edges = board_.edges(engine());
   Readiness readiness{.state = State::kSdp,
                       .watch = POLLIN,
-                      .in_memory = true,
                       .looked = LooksBeforeSleep(),
                       .left_in_link = *comes,
                       .read_edge = edges.read,
