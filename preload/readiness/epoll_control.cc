@@ -42,7 +42,8 @@ int EpollSet::Add(int fd, StreamSocket* socket, const epoll_event& event) {
   if ((event.events & EPOLLEXCLUSIVE) != 0 && (event.events & ~kWithExclusive) != 0) return Fail(EINVAL);
   {
     std::lock_guard lock(mutex_);
-    if (!sockets_.Add(fd, socket, {.events = event.events, .data = event.data})) return Fail(EEXIST);
+    if (!sockets_.Add(fd, socket, {.events = event.events, .data = event.data}, !kick_.heard()))
+      return Fail(EEXIST);
     kick_.Give();
   }
   // kPlain: the socket fell back to TCP just now, before it knew of this set.
@@ -56,7 +57,7 @@ int EpollSet::Modify(int fd, const epoll_event& event) {
   Entry* const entry = sockets_.Find(fd);
   if (entry == nullptr) return Fail(ENOENT);
   if ((entry->asked.events & EPOLLEXCLUSIVE) != 0) return Fail(EINVAL);
-  sockets_.Change(fd, *entry, event);
+  sockets_.Change(fd, *entry, event, !kick_.heard());
   kick_.Give();
   return 0;
 }

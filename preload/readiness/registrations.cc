@@ -87,14 +87,14 @@ bool Registrations::HasData(uint64_t data) const {
   return any;
 }
 
-bool Registrations::Add(int key, Socket* socket, const Asked& asked) {
+bool Registrations::Add(int key, Socket* socket, const Asked& asked, bool alone) {
   Entry& entry = At(key);
   if (entry.socket) return false;
   socket->Ref();
   entry.socket = SocketRef(socket);
   entry.asked = asked;
   ++entry.version;
-  MakeCandidate(key, entry);
+  AskNext(key, entry, alone);
   return true;
 }
 
@@ -113,10 +113,10 @@ int Registrations::AddOrphan(SocketRef socket, const Asked& asked, int link) {
 }
 
 // The next wait looks at the events now asked for, edge or not, as the kernel does.
-void Registrations::Change(int key, Entry& entry, const epoll_event& event) {
+void Registrations::Change(int key, Entry& entry, const epoll_event& event, bool alone) {
   entry.asked = {.events = event.events, .data = event.data};
   ++entry.version;
-  MakeCandidate(key, entry);
+  AskNext(key, entry, alone);
 }
 
 SocketRef Registrations::TakeOut(int number, Asked* asked) {
@@ -270,9 +270,9 @@ void Registrations::Warm(int key, Entry& entry) {
 
 bool Registrations::ReportAtOnce(const WarmLink& link, Report report) {
   Entry& entry = *link.entry;
-  if (entry.candidate || !entry.asked.waits_to_read()) return false;
-  const uint32_t events = entry.asked.events & (EPOLLIN | EPOLLRDNORM);
-  if (events == 0 || !Stream(entry)->ReadableExpress()) return false;
+  if (entry.candidate || !entry.asked.by_level()) return false;
+  const uint32_t events = entry.asked.events & Stream(entry)->ReadyExpress();
+  if (events == 0) return false;
   if (!report(link.key, events, entry.asked.data)) {
     no_room_ = true;
     return false;
@@ -292,7 +292,7 @@ void Registrations::LookAtWarm(Time now, bool alone, Work* cold, Report report) 
     const bool gone = (unread || silent) && !IsWatched(link);
     const bool told = link.entry->told && IsWatched(link);
     if (told) link.entry->told = false;
-    if (unread && !gone) {
+    if ((unread && !gone) || (told && link.entry->asked.for_room())) {
       if (!at_once || !ReportAtOnce(link, report)) MakeCandidate(link.key, *link.entry);
     } else if (told && !Stream(*link.entry)->NothingTaken()) {
       MakeCandidate(link.key, *link.entry);
@@ -332,6 +332,11 @@ void Registrations::MakeCandidate(int key, Entry& entry) {
   if (entry.candidate) return;
   entry.candidate = true;
   candidates_.push_back(key);
+}
+
+void Registrations::AskNext(int key, Entry& entry, bool alone) {
+  entry.told = alone && entry.warm && !entry.candidate && entry.asked.by_level();
+  if (!entry.told) MakeCandidate(key, entry);
 }
 
 bool Registrations::HasCandidates() const {
@@ -382,9 +387,7 @@ bool Registrations::ReportOne(const Job& job, const StreamSocket::Readiness& rea
   if ((asked.events & EPOLLONESHOT) != 0) {
     asked.armed = false;
   } else if ((asked.events & EPOLLET) == 0) {
-    // The next wait looks again.
-    entry->told = alone && entry->warm && asked.waits_to_read();
-    if (!entry->told) MakeCandidate(key, *entry);
+    AskNext(key, *entry, alone);
   }
   return true;
 }

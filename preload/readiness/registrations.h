@@ -32,10 +32,11 @@ class Registrations {
     uint64_t seen_read_edge = kUnseen;
     uint64_t seen_write_edge = kUnseen;
 
-    // Returns whether all that it asks for is level-triggered, and not room to write.
-    [[nodiscard]] bool waits_to_read() const {
-      return (events & ~(EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | EPOLLPRI | EPOLLHUP | EPOLLERR)) == 0;
+    // Returns whether all that it asks for is level-triggered, and for every thread that waits.
+    [[nodiscard]] bool by_level() const {
+      return (events & (EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP)) == 0;
     }
+    [[nodiscard]] bool for_room() const { return (events & (EPOLLOUT | EPOLLWRNORM)) != 0; }
     // Returns the events that a wait would report now, or 0.
     [[nodiscard]] uint32_t Holding(const StreamSocket::Readiness& readiness) const;
   };
@@ -47,7 +48,7 @@ class Registrations {
     SocketRef socket;  // empty: not registered by the application
     Asked asked;
     bool candidate = false;  // in candidates_
-    bool told = false;       // reported, and no candidate: LookAtWarm() asks it again if need be
+    bool told = false;       // reported or new, and no candidate: LookAtWarm() asks it if need be
     uint32_t version = 0;    // grows when the application changes the registration, and with each report
     bool shared = false;     // whether several processes held the connection at the last look
     // The poll events watched in the inner epoll; 0: none. After the application's EPOLL_CTL_DEL they stay
@@ -90,13 +91,14 @@ class Registrations {
   // Returns the number by which the kernel knows the registration.
   static int NumberOf(int key, const Entry& entry) { return key >= 0 ? key : entry.link; }
 
-  // Registers `socket` for the application. Returns false if the key is registered already.
-  bool Add(int key, Socket* socket, const Asked& asked);
+  // Registers `socket` for the application. Returns false if the key is registered already. `alone`: as with
+  // LookAtWarm().
+  bool Add(int key, Socket* socket, const Asked& asked, bool alone);
   // Registers a socket whose number is closed, and returns the new key. `link` is a hidden duplicate; the
   // registration owns it.
   int AddOrphan(SocketRef socket, const Asked& asked, int link);
   // The application changes what it asks for of an existing registration.
-  void Change(int key, Entry& entry, const epoll_event& event);
+  void Change(int key, Entry& entry, const epoll_event& event, bool alone);
   // The number is closed. Returns the registered socket, or nothing; *asked receives what was asked for.
   SocketRef TakeOut(int number, Asked* asked);
   // Ends the registration and returns its socket. *link receives its hidden duplicate, which the caller
@@ -130,11 +132,12 @@ class Registrations {
   // The kernel is to hear of each doorbell from here on: no link gets warm. Appends the sockets that have
   // local links, whose doorbells are to be taken now.
   void StayCold(Work* out);
-  // Where an unread message is usual Data, and the registration asks for no more than that, this reports it
-  // at once: calls `report(key, events, data)`, which returns whether there was room. Makes the others with
-  // something unread candidates. One that has had nothing for 20 ms is not warm any more, and appended to
-  // `cold`; its socket takes its doorbell, too. `now` may be some milliseconds old. `alone`: no thread sleeps
-  // for the set. A sleeping thread hears of candidates alone, so nothing is reported at once.
+  // Where all that a registration asks for is level-triggered, and the link has room to write or no more than
+  // usual Data, this reports it at once: calls `report(key, events, data)`, which returns whether there was
+  // room for the report. Makes the others with something unread candidates. One that has had nothing for 20
+  // ms is not warm any more, and appended to `cold`; its socket takes its doorbell, too. `now` may be some
+  // milliseconds old. `alone`: no thread sleeps for the set. A sleeping thread hears of candidates alone, so
+  // nothing is reported at once.
   using Report = absl::FunctionRef<bool(int key, uint32_t events, epoll_data_t data)>;
   void LookAtWarm(Time now, bool alone, Work* cold, Report report);
   void TakeWarm(Work* out);
@@ -147,7 +150,7 @@ class Registrations {
   void TakeCandidates(Work* out, bool keep);
   // Puts back the entries of `work` from `first` on, ahead of all other candidates.
   void PutBack(const Work& work, size_t first);
-  // Reports what the entry has; a level-triggered entry stays a candidate, or LookAtWarm() looks at it again.
+  // Reports what the entry has. The next wait looks at a level-triggered entry again.
   // Returns false if there is nothing, or `job` is out of date: another thread has reported the entry, or
   // changed it. Then it stays a candidate, as the answer may be older than that. `alone`: as above.
   bool ReportOne(const Job& job, const StreamSocket::Readiness& readiness, bool alone, epoll_event* out);
@@ -161,6 +164,8 @@ class Registrations {
 
  private:
   Entry& At(int key);
+  // The next wait asks the entry: in LookAtWarm() if it may.
+  void AskNext(int key, Entry& entry, bool alone);
   void NoteDevice(int key, Entry& entry, int link_fd);
   // What the inner epoll watches for the entry may have changed.
   void CountKernelLink(Entry& entry);
@@ -187,7 +192,7 @@ class Registrations {
   // Takes a link from the warm ones, and its socket to `out` if it is still watched.
   void Cool(const WarmLink& link, Work* out);
   bool ReportAtOnce(const WarmLink& link, Report report);
-  // The link no longer tells whether the reported registration has something.
+  // The link no longer tells whether the registration has something.
   void AskAgain(int key, Entry& entry) {
     if (std::exchange(entry.told, false)) MakeCandidate(key, entry);
   }

@@ -114,9 +114,10 @@ class StreamSocket final : public Socket {
         -1, -1, -1};  // kListening: beside the conventional descriptor, readable when accept may succeed
   };
   Readiness GetReadiness();
-  // Returns whether usual Data is all that there is to tell of. False: GetReadiness() knows. Does not wait
-  // for the socket's lock: the caller may hold a lock that comes later in the lock order.
-  [[nodiscard]] bool ReadableExpress();
+  // Returns the poll events that hold, if usual Data and room to write are all that there is to tell of. 0:
+  // GetReadiness() knows. Does not wait for the socket's lock: the caller may hold a lock that comes later in
+  // the lock order.
+  [[nodiscard]] uint32_t ReadyExpress();
   // Returns whether what is in the link is all that there may be to tell of.
   [[nodiscard]] bool NothingTaken() const { return mutex_.express_open(); }
   [[nodiscard]] bool listening() const { return state_.load(std::memory_order_relaxed) == State::kListening; }

@@ -157,9 +157,14 @@ void StreamSocket::FinishExpress(ExpressLock& lock) {
   LeaveToBackground();
 }
 
-bool StreamSocket::ReadableExpress() {
+uint32_t StreamSocket::ReadyExpress() {
   const ExpressLock lock(mutex_, std::try_to_lock);
-  return lock.taken() && session_->OneComesDirect() == true;
+  if (!lock.taken()) return 0;
+  const std::optional<bool> comes = session_->OneComesDirect();
+  if (!comes) return 0;
+  constexpr uint32_t kRead = POLLIN | POLLRDNORM;
+  constexpr uint32_t kWrite = POLLOUT | POLLWRNORM;
+  return (*comes ? kRead : 0) | (engine().writable() ? kWrite : 0);
 }
 
 std::optional<StreamSocket::Readiness> StreamSocket::ReadinessExpress() {
