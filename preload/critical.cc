@@ -21,6 +21,7 @@
 #include "preload/guard.h"
 #include "preload/privileged.h"
 #include "preload/real_calls.h"
+#include "preload/signal_table.h"
 
 namespace sdp::preload {
 namespace {
@@ -28,15 +29,6 @@ namespace {
 // Signals that can interrupt one another inside Handle(), in one thread, before all are blocked.
 constexpr int kMostDeferred = 8;
 
-struct Entry {
-  struct sigaction action;  // as the application gave it
-};
-// Two for each signal: a change never touches the one in use.
-constinit Entry entries[NSIG][2] = {};
-constinit std::atomic<uint8_t> in_use[NSIG] = {};
-constinit std::atomic_flag changing = ATOMIC_FLAG_INIT;
-// The process that owns the table; 0: not known yet.
-constinit std::atomic<pid_t> owner{0};
 // Set by StandIn().
 constinit std::atomic<Critical::DefaultAction> default_action{nullptr};
 constinit std::atomic<bool> may_stand_in[NSIG] = {};
@@ -47,14 +39,6 @@ constinit std::atomic<uint32_t> nudges{0};
 constinit std::atomic<uint32_t> nudges_heeded{0};
 constexpr int64_t kMostNudgeSteps = 1000;
 constexpr long kNudgeStepNs = 50'000;
-
-// Returns whether this process may change the table. A child of vfork has handlers of its own, but no table.
-bool OwnsTable() {
-  if (!MayCall(Call::kGetpid)) return true;
-  const pid_t self = getpid();
-  pid_t seen = 0;
-  return owner.compare_exchange_strong(seen, self) || seen == self;
-}
 
 struct Deferred {
   int number;
@@ -68,68 +52,22 @@ thread_local Waiting waiting __attribute__((tls_model("initial-exec")));
 // The number of handlers that run or were left by a jump.
 thread_local volatile sig_atomic_t handlers __attribute__((tls_model("initial-exec"))) = 0;
 
-// Removes the signals that report an error of the thread itself. Their handlers cannot wait, and blocked such
-// a signal would end the process.
-void RemoveErrors(sigset_t* set) {
-  for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(set, number);
-}
-
-bool MayBeHeldOff(int number) {
-  if (number <= 0 || number >= NSIG || number == SIGKILL || number == SIGSTOP) return false;
-  if (number >= 32 && number < SIGRTMIN) return false;  // the C library's own
-  sigset_t set;
-  sigfillset(&set);
-  RemoveErrors(&set);
-  return sigismember(&set, number) == 1;
-}
-
 // As the kernel sees it, whatever the flags say.
 bool IsDefault(const struct sigaction& action) { return action.sa_handler == SIG_DFL; }
 bool IsFunction(const struct sigaction& action) { return !IsDefault(action) && action.sa_handler != SIG_IGN; }
 
-const struct sigaction& ActionOf(int number) {
-  return entries[number][in_use[number].load(std::memory_order_acquire)].action;
-}
-
-// The caller holds the table's lock, or no other thread uses the table.
-void NoteAction(int number, const struct sigaction& action) {
-  const uint8_t after = in_use[number].load(std::memory_order_relaxed) ^ 1;
-  entries[number][after].action = action;
-  in_use[number].store(after, std::memory_order_release);
-}
-
 // A child of vfork, or another process that shares our memory, has handlers of its own and ends by itself.
 bool EndsByItself(int number) {
-  return IsDefault(ActionOf(number)) && (!may_stand_in[number] || !OwnsTable());
+  return IsDefault(SignalTable::ActionOf(number)) && (!may_stand_in[number] || !SignalTable::IsOwn());
 }
 
 void SetMask(const sigset_t& mask) { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
-
-// The table's lock. Not a Mutex: it blocks signals instead, since handlers call sigaction, too.
-class TableLock {
- public:
-  TableLock() {
-    sigset_t all;
-    sigfillset(&all);
-    RemoveErrors(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &mask_);
-    while (changing.test_and_set(std::memory_order_acquire)) {
-    }
-  }
-  ~TableLock() {
-    changing.clear(std::memory_order_release);
-    SetMask(mask_);
-  }
-
- private:
-  sigset_t mask_;
-};
 
 }  // namespace
 
 void Critical::Run(int number, siginfo_t* info, void* context) {
   if (EndsByItself(number)) return TakeDefault(number);
-  const struct sigaction action = ActionOf(number);
+  const struct sigaction action = SignalTable::ActionOf(number);
   if (IsDefault(action))
     return default_action.load(std::memory_order_acquire)(number, *static_cast<ucontext_t*>(context));
   if (!IsFunction(action)) return;  // the program has removed the handler meanwhile
@@ -184,7 +122,7 @@ void Critical::Handle(int number, siginfo_t* info, void* context) {
     sigandset(&waiting.mask, &waiting.mask, &interrupted->uc_sigmask);
   }
   sigfillset(&interrupted->uc_sigmask);
-  RemoveErrors(&interrupted->uc_sigmask);
+  SignalTable::RemoveErrors(&interrupted->uc_sigmask);
 }
 
 // The program counter of a call that the kernel will restart is before the call's instruction. The call's
@@ -267,7 +205,7 @@ void Critical::RunDeferred() {
 bool Critical::RunNext(Late& late, const sigset_t& besides) {
   if (late.next >= late.count) return false;
   Deferred& deferred = late.signals[static_cast<size_t>(late.next++)];
-  const struct sigaction& action = ActionOf(deferred.number);
+  const struct sigaction& action = SignalTable::ActionOf(deferred.number);
   sigset_t meanwhile;
   sigorset(&meanwhile, &late.mask, &action.sa_mask);
   sigorset(&meanwhile, &meanwhile, &besides);
@@ -309,8 +247,7 @@ void Critical::UnblockForExec() {
 }
 
 void Critical::ForgetAfterFork() {
-  owner.store(getpid());
-  changing.clear();  // another thread may have held it
+  SignalTable::Adopt();
   if (pending_ == 0) return;
   pending_ = 0;
   SetMask(waiting.mask);
@@ -332,32 +269,34 @@ struct sigaction Critical::Installed(int number, const struct sigaction& given) 
   return installed;
 }
 
-bool Critical::StandsIn(int number) { return may_stand_in[number] && IsDefault(ActionOf(number)); }
+bool Critical::StandsIn(int number) {
+  return may_stand_in[number] && IsDefault(SignalTable::ActionOf(number));
+}
 
 bool Critical::StandIn(const sigset_t& signals, DefaultAction action) {
-  if (!OwnsTable()) return false;
-  const TableLock lock;
+  if (!SignalTable::IsOwn()) return false;
+  const SignalTable::Lock lock;
   default_action.store(action, std::memory_order_release);
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction now {};
-    if (sigismember(&signals, number) != 1 || !MayBeHeldOff(number)) continue;
+    if (sigismember(&signals, number) != 1 || !SignalTable::MayBeHeldOff(number)) continue;
     may_stand_in[number] = true;
     if (real.sigaction(number, nullptr, &now) != 0 || !IsDefault(now)) continue;
     const struct sigaction installed = Installed(number, now);
-    NoteAction(number, now);
+    SignalTable::Note(number, now);
     real.sigaction(number, &installed, nullptr);
   }
   return true;
 }
 
 bool Critical::StandAside() {
-  if (!OwnsTable()) return false;
-  const TableLock lock;
+  if (!SignalTable::IsOwn()) return false;
+  const SignalTable::Lock lock;
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction now {};
     if (!may_stand_in[number].exchange(false) || real.sigaction(number, nullptr, &now) != 0) continue;
-    if (now.sa_sigaction == &Handle && IsDefault(ActionOf(number)))
-      real.sigaction(number, &ActionOf(number), nullptr);
+    if (now.sa_sigaction == &Handle && IsDefault(SignalTable::ActionOf(number)))
+      real.sigaction(number, &SignalTable::ActionOf(number), nullptr);
   }
   return true;
 }
@@ -382,10 +321,10 @@ uint64_t SignalsBlockedBy(pid_t tid) {
 }  // namespace
 
 bool Critical::EndLinkRead(pthread_t thread, pid_t tid) {
-  if (!kEndsCalls || Confined() || !OwnsTable()) return false;
+  if (!kEndsCalls || Confined() || !SignalTable::IsOwn()) return false;
   const NoCancellation no_cancellation;
   const uint64_t blocked = SignalsBlockedBy(tid);
-  const TableLock lock;
+  const SignalTable::Lock lock;
   for (int number = SIGRTMAX; number >= SIGRTMIN; --number) {
     struct sigaction kernels {};
     if ((blocked >> (number - 1) & 1) != 0 || !StandsIn(number)) continue;
@@ -424,29 +363,29 @@ void Critical::TakeDefault(int number) {
 }
 
 int Critical::SetAction(int number, const struct sigaction* action, struct sigaction* old) {
-  if (IsPrivileged() || !MayBeHeldOff(number) || !OwnsTable()) {
+  if (IsPrivileged() || !SignalTable::MayBeHeldOff(number) || !SignalTable::IsOwn()) {
     const int result = real.sigaction(number, action, old);
-    if (result == 0 && old != nullptr && MayBeHeldOff(number) && old->sa_sigaction == &Handle)
-      *old = ActionOf(number);
+    if (result == 0 && old != nullptr && SignalTable::MayBeHeldOff(number) && old->sa_sigaction == &Handle)
+      *old = SignalTable::ActionOf(number);
     return result;
   }
-  const TableLock lock;
-  const uint8_t before = in_use[number].load(std::memory_order_relaxed);
+  const SignalTable::Lock lock;
+  const struct sigaction before = SignalTable::ActionOf(number);
   struct sigaction installed {};
   struct sigaction given {};
   if (action != nullptr) {
     given = *action;
-    if (given.sa_sigaction == &Handle) given = ActionOf(number);  // the program has asked the kernel directly
+    if (given.sa_sigaction == &Handle) given = before;  // the program has asked the kernel directly
     installed = Installed(number, given);
-    if (installed.sa_sigaction == &Handle) NoteAction(number, given);
+    if (installed.sa_sigaction == &Handle) SignalTable::Note(number, given);
   }
   struct sigaction kernels {};
   const int result = real.sigaction(number, action == nullptr ? nullptr : &installed, &kernels);
   if (result != 0) {
-    in_use[number].store(before, std::memory_order_release);
+    SignalTable::Note(number, before);
     return result;
   }
-  if (old != nullptr) *old = kernels.sa_sigaction == &Handle ? entries[number][before].action : kernels;
+  if (old != nullptr) *old = kernels.sa_sigaction == &Handle ? before : kernels;
   return result;
 }
 

@@ -19,24 +19,16 @@ constexpr Duration kSharedLook = std::chrono::milliseconds(32);
 static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR &&
               EPOLLHUP == POLLHUP && EPOLLRDHUP == POLLRDHUP);
 
-// A link that is silent for so long, while others are busy, is left to its doorbell.
-constexpr Duration kWarmFor = std::chrono::milliseconds(20);
-constexpr size_t kMostWarm = 256;
-
 SocketRef Another(const SocketRef& socket) {
   socket.get()->Ref();
   return SocketRef(socket.get());
 }
 
-StreamSocket* Stream(const Registrations::Entry& entry) {
-  return static_cast<StreamSocket*>(entry.socket.get());
-}
+}  // namespace
 
-Registrations::Job JobOf(int key, const Registrations::Entry& entry) {
+Registrations::Job Registrations::JobOf(int key, const Entry& entry) {
   return {.key = key, .socket = Another(entry.socket), .version = entry.version};
 }
-
-}  // namespace
 
 uint32_t Registrations::Asked::Holding(const StreamSocket::Readiness& readiness) const {
   if (!armed) return 0;
@@ -260,70 +252,12 @@ void Registrations::AddDevices(DeviceSpin* out) {
   }
 }
 
-// --- local links
-
-void Registrations::Warm(int key, Entry& entry) {
-  if (entry.warm || entry.peek == nullptr || stays_cold_ || warm_.size() >= kMostWarm) return;
-  entry.warm = true;
-  warm_.push_back({.peek = entry.peek, .key = key, .entry = &entry});
-}
-
-bool Registrations::ReportAtOnce(const WarmLink& link, Report report) {
-  Entry& entry = *link.entry;
-  if (entry.candidate || !entry.asked.by_level()) return false;
-  const uint32_t events = entry.asked.events & Stream(entry)->ReadyExpress();
-  if (events == 0) return false;
-  if (!report(link.key, events, entry.asked.data)) {
-    no_room_ = true;
-    return false;
-  }
-  ++entry.version;
-  entry.told = true;
-  return true;
-}
-
-void Registrations::LookAtWarm(Time now, bool alone, Work* cold, Report report) {
-  const bool at_once = !std::exchange(no_room_, false) && alone;
-  for (size_t i = 0; i < warm_.size();) {
-    WarmLink& link = warm_[i];
-    const bool unread = link.peek->unread();
-    if (unread || link.heard == Time{}) link.heard = now;
-    const bool silent = now - link.heard >= kWarmFor;
-    const bool gone = (unread || silent) && !IsWatched(link);
-    const bool told = link.entry->told && IsWatched(link);
-    if (told) link.entry->told = false;
-    if ((unread && !gone) || (told && link.entry->asked.for_room())) {
-      if (!at_once || !ReportAtOnce(link, report)) MakeCandidate(link.key, *link.entry);
-    } else if (told && !Stream(*link.entry)->NothingTaken()) {
-      MakeCandidate(link.key, *link.entry);
-    }
-    if (!gone && !silent) {
-      ++i;
-      continue;
-    }
-    Cool(link, cold);
-    link = std::move(warm_.back());
-    warm_.pop_back();
-  }
-}
-
-void Registrations::Cool(const WarmLink& link, Work* out) {
-  AskAgain(link.key, *link.entry);
-  if (link.entry->peek == link.peek) link.entry->warm = false;
-  if (IsWatched(link)) out->push_back(JobOf(link.key, *link.entry));
-}
-
 void Registrations::StayCold(Work* out) {
   stays_cold_ = true;
   ForEach([&](int key, Entry& entry) {
     AskAgain(key, entry);
     if (entry.socket && entry.peek != nullptr) out->push_back(JobOf(key, entry));
   });
-}
-
-void Registrations::TakeWarm(Work* out) {
-  for (const WarmLink& link : warm_) Cool(link, out);
-  warm_.clear();
 }
 
 // --- what may have something to report

@@ -164,6 +164,7 @@ class Registrations {
 
  private:
   Entry& At(int key);
+  static Job JobOf(int key, const Entry& entry);
   // The next wait asks the entry: in LookAtWarm() if it may.
   void AskNext(int key, Entry& entry, bool alone);
   void NoteDevice(int key, Entry& entry, int link_fd);

@@ -29,6 +29,7 @@
 #include "preload/socket/handover.h"
 #include "preload/socket/kept_options.h"
 #include "preload/socket/lending.h"
+#include "preload/socket/lingering.h"
 #include "preload/socket/listener.h"
 #include "preload/socket/option_log.h"
 #include "preload/socket/poll_budget.h"
@@ -509,7 +510,7 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool StartSharing();
   void LoseShared();
   [[nodiscard]] int LinkFd() const {
-    return linger_fd_ >= 0 || descriptors_.empty() ? linger_fd_ : descriptors_.front();
+    return lingering_.fd() >= 0 || descriptors_.empty() ? lingering_.fd() : descriptors_.front();
   }
   // This process alone holds the connection from here on, with all its state; it holds it no longer.
   void StopSharing();
@@ -628,11 +629,6 @@ class StreamSocket final : public Socket {
   // A connect that was under way when the socket was closed. False: it goes on. Then there is a session, or
   // it has come to nothing.
   bool StepClosedConnect(Time now);
-  // All is sent, and the peer alone keeps the connection: TCP_LINGER2 says for how long.
-  void BoundFinWait(Time now);
-  // linger_fd_ stands for a connection that is closed here, and does so no more; -1: it did not.
-  void NoteLingering();
-  int TakeLingerFd();
   void DropSession();
 
   // stream_socket_quiet.cc
@@ -721,12 +717,10 @@ class StreamSocket final : public Socket {
   uint64_t calls_seen_ = 0;          // by the background
   std::atomic<bool> yields_{false};  // the background's alone: its last look found a connection that the
                                      // application's calls move as well
-  int linger_fd_ = -1;               // hidden; the application has closed its descriptors
+  Lingering lingering_;              // since the program has closed its descriptors
   int calls_inside_ = 0;         // threads in Send and Receive: whoever else has the lock finds them asleep
   uint32_t jumps_before_ = 0;    // of all threads, when the first of those came
-  bool kept_for_calls_ = false;  // closed, but for them: linger_fd_ is the connection's
-  Time linger_until_ = kNever;
-  bool fin_wait_bounded_ = false;
+  bool kept_for_calls_ = false;  // closed, but for them: lingering_ has the descriptor
 
   Report report_;
   Address sdp_peer_;

@@ -1,27 +1,17 @@
-// Shutdown and Close of a StreamSocket, what goes on after them, and what the background does.
-#include <errno.h>
-#include <fcntl.h>
+// Shutdown and Close of a StreamSocket.
 #include <linux/sockios.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 
-#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <new>
-#include <utility>
 
-#include "preload/bounded_lock.h"
 #include "preload/confinement.h"
-#include "preload/critical.h"
 #include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/hidden_fds.h"
 #include "preload/inheritance.h"
-#include "preload/link_calls.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/abort_log.h"
@@ -29,19 +19,13 @@
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/tcp_info.h"
-#include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {
 
-// How long a closed connection may take until all is sent, and if nothing else is said, then wait for its
-// peer to close too.
-constexpr Duration kFinWait = std::chrono::seconds(60);
 // How long a connect may go on whose socket was closed. On TCP the connection is there as soon as the kernels
 // have agreed, and its peer reads an end.
 constexpr Duration kPatienceForConnect = std::chrono::seconds(1);
-// How often one looks whether the send buffer is used still.
-constexpr Duration kSendBufferRest = std::chrono::milliseconds(20);
 // How long close may sleep for bytes that the link does not take yet, where no descriptor is left to do it
 // behind the application's back.
 constexpr Duration kClosePatience = std::chrono::seconds(2);
@@ -49,26 +33,12 @@ constexpr Duration kClosePatience = std::chrono::seconds(2);
 // How often one looks whether the kernel has sent what it took.
 constexpr Duration kLookAtKernel = std::chrono::milliseconds(1);
 
-// Connections that are closed here and not yet over, each with a hidden descriptor.
-std::atomic<int> lingering{0};
-
-constexpr int kAlwaysLinger = 2;
-
 // So many bytes that are not acknowledged have reached a kernel of this host that offers so much room.
 constexpr int kSmallRest = 4096;
 constexpr uint32_t kRoomForRest = 16 * 1024;
 
 // How often an end that closes first reads what its peer answers.
 constexpr int kMostReads = 3;
-
-// As tcp_max_orphans bounds what the kernel keeps, but of this process's own descriptors: an eighth.
-bool TooManyLinger() {
-  const int count = lingering.load(std::memory_order_relaxed);
-  if (count < kAlwaysLinger || Confined()) return false;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
-  return static_cast<rlim_t>(count) >= std::min<rlim_t>(limit.rlim_cur / 8, 4096);
-}
 
 // Who closes one connection after the other without a descriptor left does not sleep so long for each.
 constinit std::atomic<Time> close_waited_in_vain{Time{}};
@@ -80,15 +50,6 @@ Time EndOfClosePatience() {
 
 bool Resets(const linger& option) { return option.l_onoff != 0 && option.l_linger == 0; }
 
-// TCP_LINGER2, which the kernel keeps: of a connection that is closed here, how long it waits for the peer
-// alone. Below zero: not at all.
-Duration FinWait(int fd) {
-  int seconds = 0;
-  socklen_t length = sizeof seconds;
-  return LinkGetOption(fd, IPPROTO_TCP, TCP_LINGER2, &seconds, &length) == 0 ? std::chrono::seconds(seconds)
-                                                                             : kFinWait;
-}
-
 // The program's, or one that was kept for its calls.
 int CloseNumber(int fd) {
   if (!HiddenFds::Contains(fd)) return real.close(fd);
@@ -98,7 +59,7 @@ int CloseNumber(int fd) {
 
 }  // namespace
 
-bool HasLingering() { return lingering.load(std::memory_order_relaxed) != 0; }
+bool HasLingering() { return Lingering::Any(); }
 
 bool StreamSocket::AllSent(int link) {
   if (!session_->AllTaken()) return false;
@@ -224,13 +185,12 @@ int StreamSocket::Close(int fd) {
     case State::kConnecting:
       if (attempt_ != nullptr) attempt_->NoteGivenUp();  // before the program connects again
       if (attempt_ != nullptr && !connects_inline_ && !Resets(options_.linger_option()) && !Confined() &&
-          !TooManyLinger()) {
-        linger_fd_ = HiddenFds::Duplicate(fd);
-        linger_until_ = Now() + kPatienceForConnect;
+          !Lingering::TooMany()) {
+        lingering_.Begin(HiddenFds::Duplicate(fd));
+        lingering_.SetUntil(Now() + kPatienceForConnect);
       }
-      if (linger_fd_ >= 0) {
-        NoteLingering();
-        attempt_->SetFd(linger_fd_);
+      if (lingering_.fd() >= 0) {
+        attempt_->SetFd(lingering_.fd());
         Background::Add(&task_, Duration::zero());  // it sleeps on the number that is no more
       }
       state_ = State::kClosed;  // the helper sees it
@@ -282,7 +242,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   // is the application's again at once.
   const bool over = session_->link_ended() || (leaving_ && !keeps_from_others() && !session_->being_read()) ||
                     MayGoAtOnce(fd);
-  if (!over) linger_fd_ = DescriptorToLinger(lock, fd);
+  if (!over) lingering_.Begin(DescriptorToLinger(lock, fd));
   if (state_ != State::kSdp) {  // another thread has taken its peer away meanwhile
     state_ = State::kClosed;
     return CloseNumber(fd);
@@ -291,14 +251,13 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   state_ = State::kClosed;
   board_.TellClosed();
   const int result = CloseNumber(fd);
-  if (linger_fd_ < 0) {
+  if (lingering_.fd() < 0) {
     if (!session_->being_read()) DropSession();
     return result;
   }
-  NoteLingering();
-  session_->queue_pair().SetEventFd(linger_fd_);
+  session_->queue_pair().SetEventFd(lingering_.fd());
   if (session_->portable()) session_->queue_pair().portable()->StaysHere();
-  linger_until_ = Now() + kFinWait;
+  lingering_.SetUntil(Now() + Lingering::kFinWait);
   try {
     Background::Add(&task_);
   } catch (const std::bad_alloc&) {
@@ -314,7 +273,7 @@ void StreamSocket::EndStream() {
   if (e.readable_bytes() == 0) session_->ReadAvailable();
   // Shut down before, it may have nothing to wait for any more but what TCP_LINGER2 says.
   const bool in_fin_wait = e.state() == engine::State::kSendClosed && !session_->has_unsent() &&
-                           FinWait(queue_pair().event_fd()) < Duration::zero();
+                           Lingering::FinWait(queue_pair().event_fd()) < Duration::zero();
   if (Resets(option) || e.readable_bytes() + e.advertised_bytes() > 0 || urgent_mark_.urgent(e) ||
       e.refused_data() || in_fin_wait) {
     e.Abort(engine::AbortReason::kLocal);
@@ -360,7 +319,7 @@ bool StreamSocket::KinHasAll(int fd) const {
 int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
   // What a sleeping thread brings is for the others, too.
   const bool needed = shared_ != nullptr && session_->being_read();
-  if (!needed && TooManyLinger() && AllSent(fd)) return -1;
+  if (!needed && Lingering::TooMany() && AllSent(fd)) return -1;
   const int hidden = Confined() ? -1 : HiddenFds::Duplicate(fd);
   if (hidden >= 0) return hidden;
   if (AwaitSent(lock, fd, EndOfClosePatience(), Signals::kRestart) != 0) {
@@ -369,175 +328,6 @@ int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
       SDP_LOG(kError, "no descriptor left to close a connection in good order: its last bytes are lost");
   }
   return -1;
-}
-
-Background::Wait StreamSocket::RunInBackground(Time now) {
-  Lock lock(mutex_, std::defer_lock);
-  // The application is at it. To wait for the lock would cost its thread a wake-up of this one each time that
-  // it lets go.
-  if (yields_.load(std::memory_order_relaxed)) {
-    if (!lock.try_lock()) return {.deadline = now + Background::kGrace};
-  } else {
-    lock.lock();
-  }
-  yields_.store(state_ == State::kSdp && !foreign(), std::memory_order_relaxed);
-  if (state_ == State::kConnecting && connects_inline_) return {.done = true};
-  if (state_ == State::kConnecting && attempt_ != nullptr && !descriptors_.empty()) return RunAttempt(now);
-  if (state_ == State::kClosed) return RunLinger(now);
-  if (state_ != State::kSdp || foreign()) {
-    trimming_ = false;
-    return {.done = true};
-  }
-  if (!session_->moving()) OnlyLooks();
-  const Time look_again = shared_ != nullptr ? now + NextNap() : kNever;
-  if (now >= corked_.due()) {
-    corked_.Push(*session_);
-    corked_.SetDue(now + Background::kGrace);
-  }
-  if (session_->moving()) return RunMove(look_again);
-  if (session_->link_outlives_abort()) {
-    if (const Time again = session_->EndOutlivingLink(now); again != kNever) return {.deadline = again};
-    AfterProgress();
-  }
-  if (now >= session_->start_until()) {
-    SDP_LOG(kInfo, "connection from %s ends: nothing came behind its MPA Request",
-            ToEndpoint(peer_).ToString().c_str());
-    session_->Abort();
-    AfterProgress();
-  }
-  if (calls_ != calls_seen_ || session_->being_read() || HasSleepers()) {
-    // The application is at it: it does this itself, and cheaper.
-    calls_seen_ = calls_;
-    session_->Pump();
-    AfterProgress();  // a thread may be about to sleep for the room that there is now
-    if (!session_->has_unsent() || LinkFd() < 0) return TrimmedWait(now);
-    // A reader in its sleep brings credit, but does not see that the link takes bytes again.
-    if (session_->being_read()) {
-      Background::Wait wait = IdleWait();
-      if (queue_pair().interest().write)
-        wait = {.fd = LinkOf(LinkFd()), .events = POLLOUT, .deadline = std::min(wait.deadline, look_again)};
-      if (session_->start_until() != kNever) wait.done = false;
-      wait.deadline = std::min(wait.deadline, session_->start_until());
-      return wait;
-    }
-    return {.deadline = now + Background::kGrace};
-  }
-  session_->Pump();
-  session_->ReadAvailable();
-  AfterProgress();
-  if (!session_->has_unsent() || LinkFd() < 0) return TrimmedWait(now);
-  return LinkWait(LinkFd(), std::min({IdleWait().deadline, look_again, session_->start_until()}));
-}
-
-// Without events poll tells of errors all the same, which nobody would take.
-Background::Wait StreamSocket::LinkWait(int fd, Time deadline) const {
-  const short events = WatchEvents();
-  return {.fd = events != 0 ? LinkOf(fd) : -1, .events = events, .deadline = deadline};
-}
-
-// Nothing is unsent. A send buffer that writes use no more gives its memory back.
-Background::Wait StreamSocket::TrimmedWait(Time now) {
-  Background::Wait wait = IdleWait();
-  if (engine().send_buffer_memory() != 0) session_->engine().TrimSendBuffer();
-  trimming_ = session_->engine().send_buffer_memory() != 0;
-  if (trimming_) {
-    wait.done = false;
-    wait.deadline = std::min(wait.deadline, now + kSendBufferRest);
-  }
-  return wait;
-}
-
-// The application has closed the socket.
-Background::Wait StreamSocket::RunLinger(Time now) {
-  if (attempt_ != nullptr && !StepClosedConnect(now)) {
-    Background::Wait wait = attempt_->wait();
-    wait.deadline = std::min(wait.deadline, linger_until_);
-    return wait;
-  }
-  // Others' since the process has begun to end (StepToEnd): they have not gone, and its end is theirs to
-  // make.
-  if (session_ == nullptr || linger_fd_ < 0 || foreign_) return {.done = true};
-  if (!session_->moving()) OnlyLooks();
-  if (session_->being_read()) {
-    // The session is that thread's until it wakes up; the end of the link wakes it, where the link is this
-    // process's to end.
-    if (!leaving_ && now >= linger_until_ && !session_->link_ended()) session_->Abort();
-    if (leaving_) return {.deadline = kNever};  // it says when it has
-    return {.deadline = now < linger_until_ ? linger_until_ : now + Background::kGrace};
-  }
-  if (leaving_ && shared_ == nullptr) {
-    // The others have gone before us: the end is ours to make.
-    leaving_ = false;
-    session_->engine().CloseSend();
-    session_->engine().CloseReceive();
-    linger_until_ = now + kFinWait;
-  }
-  if (leaving_ && foreign()) {  // another process keeps it, with what was unsent here
-    DropSession();
-    return {.done = true};
-  }
-  if (leaving_) {
-    session_->Pump();
-    session_->ReadAvailable();
-    CollectLoans();
-    LeadMove();
-    if (keeps_from_others() && now < linger_until_) return LinkWait(linger_fd_, now + NextNap());
-    DropSession();
-    return {.done = true};
-  }
-  session_->Pump();
-  if (lending_.offered()) CollectLoans();
-  LeadMove();
-  const bool aborted = session_->engine().state() == engine::State::kAborted;
-  const uint64_t heard = session_->queue_pair().counters().bytes_in;
-  const bool more =
-      session_->ReadAvailable();  // one round: a peer that never stops must not have the helper to itself
-  if (aborted && session_->queue_pair().counters().bytes_in != heard) {
-    // It sends without ever reading our AbortConn: its next write has to hear of it, as TCP's would.
-    session_->Abort();
-  }
-  if (!session_->link_ended() && session_->engine().refused_data()) {
-    // Nobody will ever read this: as TCP does, the sender is told by a reset.
-    session_->engine().Abort(engine::AbortReason::kLocal);
-    session_->Pump();
-    if (session_->left_first()) session_->Abort();  // behind a FIN comes no AbortConn
-  }
-  if (lending_.offered()) CollectLoans();
-  BoundFinWait(now);
-  const bool over = session_->link_ended() || now >= linger_until_;
-  if (!over && more) return {.deadline = now};
-  if (!over) return LinkWait(linger_fd_, std::min(linger_until_, session_->move_deadline()));
-  if (!session_->link_ended() && session_->has_unsent()) session_->queue_pair().Abort();
-  DropSession();
-  return {.done = true};
-}
-
-bool StreamSocket::StepClosedConnect(Time now) {
-  auto outcome = ConnectAttempt::Outcome::kFailed;
-  if (linger_fd_ >= 0 && now < linger_until_ && !Confined()) {
-    // A link that the peer has ended, too, is not made again.
-    pollfd link{.fd = linger_fd_, .events = POLLRDHUP, .revents = 0};
-    const bool lost = attempt_->sdp_address().length != 0 && real.poll(&link, 1, 0) > 0;
-    if (!lost) outcome = LeadAttempt(linger_fd_, now);
-  }
-  if (outcome == ConnectAttempt::Outcome::kPending) return false;
-  if (outcome == ConnectAttempt::Outcome::kConventional)
-    ConnectWithoutBlocking(linger_fd_, attempt_->target());
-  if (outcome == ConnectAttempt::Outcome::kSdp) {
-    session_ = attempt_->TakeSession();
-    peer_ = attempt_->target();
-    linger_until_ = now + kFinWait;
-    EndStream();
-  }
-  attempt_.reset();
-  if (session_ == nullptr) DropSession();
-  return true;
-}
-
-void StreamSocket::BoundFinWait(Time now) {
-  if (fin_wait_bounded_ || !AllSent(linger_fd_)) return;
-  fin_wait_bounded_ = true;
-  linger_until_ = now + std::max(FinWait(linger_fd_), Duration::zero());
 }
 
 void StreamSocket::Vanished(int fd) {
@@ -564,14 +354,7 @@ void StreamSocket::DropSession() {
   // parent's connection.
   if (foreign_ && session_ != nullptr && !session_->portable()) (void)session_.release();
   session_.reset();
-  if (const int fd = TakeLingerFd(); fd >= 0) HiddenFds::Close(fd);
-}
-
-void StreamSocket::NoteLingering() { lingering.fetch_add(1, std::memory_order_relaxed); }
-
-int StreamSocket::TakeLingerFd() {
-  if (linger_fd_ >= 0) lingering.fetch_sub(1, std::memory_order_relaxed);
-  return std::exchange(linger_fd_, -1);
+  if (const int fd = lingering_.End(); fd >= 0) HiddenFds::Close(fd);
 }
 
 }  // namespace sdp::preload

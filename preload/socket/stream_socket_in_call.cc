@@ -5,7 +5,6 @@
 
 #include "preload/confinement.h"
 #include "preload/critical.h"
-#include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/hidden_fds.h"
 #include "preload/socket/stream_socket.h"
@@ -20,8 +19,7 @@ bool StreamSocket::KeepForCalls(int fd) {
   const int hidden = HiddenFds::Duplicate(fd);
   if (hidden < 0) return false;
   QuietLinks::Unwatch(&quiet_, fd);
-  linger_fd_ = hidden;
-  NoteLingering();
+  lingering_.Begin(hidden);
   kept_for_calls_ = true;
   session_->queue_pair().SetEventFd(hidden);
   board_.ForgetObservers();
@@ -32,7 +30,7 @@ bool StreamSocket::KeepForCalls(int fd) {
 void StreamSocket::EndForCalls(Lock& lock) {
   const NoCancellation no_cancellation;
   kept_for_calls_ = false;
-  const int fd = TakeLingerFd();
+  const int fd = lingering_.End();
   if (fd < 0) return;
   if (state_ == State::kSdp) {
     CloseLast(lock, fd);

@@ -1,0 +1,112 @@
+// The steps of a connect that is under way, which the helper, a call or a fork takes.
+
+#include "preload/confinement.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/stream_socket.h"
+#include "preload/unbounded_poll.h"
+
+namespace sdp::preload {
+namespace {
+
+constexpr Duration kRestBetweenSteps = std::chrono::microseconds(300);
+
+}  // namespace
+
+ConnectAttempt::Outcome StreamSocket::LeadAttempt(int fd, Time now) {
+  ConnectAttempt::Outcome outcome;
+  try {
+    outcome = attempt_->Step(now);
+  } catch (const std::bad_alloc&) {
+    outcome = attempt_->ForgoSdp(stats::FallbackReason::kResources, "out of memory");
+  }
+  if (outcome != ConnectAttempt::Outcome::kConventional || !attempt_->was_reset()) return outcome;
+  options_.Apply(fd);
+  return attempt_->ConnectConventionally();
+}
+
+bool StreamSocket::LeaveConnect() {
+  NoteFirst();  // the helper may load nothing: the program may be in the loader, and wait for it
+  connects_inline_ = false;
+  return Background::Add(&task_, Duration::zero());
+}
+
+bool StreamSocket::StepConnect() {
+  if (state_ != State::kConnecting) return false;  // a lock may be that of other processes, too
+  Lock lock(mutex_);
+  if (state_ != State::kConnecting || connects_inline_ || attempt_ == nullptr || waited_for_connect_)
+    return false;
+  StepAttempt();
+  return state_ == State::kConnecting;
+}
+
+void StreamSocket::NoteWaitedForConnect() {
+  if (state_ != State::kConnecting) return;
+  const Lock lock(mutex_);
+  waited_for_connect_ = true;
+}
+
+bool StreamSocket::SettleConnect(Time deadline) {
+  for (; state_ == State::kConnecting && Now() < deadline; Pause(kRestBetweenSteps)) {
+    const Lock lock(mutex_);
+    if (state_ == State::kConnecting) StepAttempt();
+  }
+  if (state_ != State::kConnecting) return true;
+  const Lock lock(mutex_);
+  if (state_ != State::kConnecting) return true;
+  if (connects_inline_ || attempt_ == nullptr || descriptors_.empty() || Confined() ||
+      !attempt_->may_forgo_sdp())
+    return false;
+  EndAttempt(descriptors_.front(), attempt_->ForgoSdp(stats::FallbackReason::kOther,
+                                                      "another process gets the socket before SDP is there"));
+  Background::Add(&task_, Duration::zero());  // it sleeps on something that is no more
+  return true;
+}
+
+// Lock held: a non-blocking connect goes on.
+Background::Wait StreamSocket::RunAttempt(Time now) {
+  const int fd = descriptors_.front();
+  const ConnectAttempt::Outcome outcome = LeadAttempt(fd, now);
+  if (outcome == ConnectAttempt::Outcome::kPending) return attempt_->wait();
+  EndAttempt(fd, outcome);
+  return {.done = true};
+}
+
+void StreamSocket::EndAttempt(int fd, ConnectAttempt::Outcome outcome) {
+  connect_failed_ = outcome == ConnectAttempt::Outcome::kFailed;
+  if (connect_failed_) pending_error_ = attempt_->error();
+  const Address target = attempt_->target();
+  if (FinishConnect(fd, outcome) == kPassThrough) ConnectWithoutBlocking(fd, target);
+  if (connect_failed_) {
+    board_.Bump();
+    board_.TellChange();
+  }
+  board_.WakeAll();
+}
+
+// The application asks whether the connect is done: what has come meanwhile need not wait until the helper
+// runs.
+void StreamSocket::StepAttempt() {
+  if (attempt_ == nullptr || connects_inline_ || descriptors_.empty() || Confined() ||
+      !Background::Holds(&task_))
+    return;
+  const Background::Wait before = attempt_->wait();
+  const Background::Wait wait = RunAttempt(Now());
+  // It sleeps on something that is no more, or for something else.
+  if (wait.done || wait.fd != before.fd || wait.also_fd != before.also_fd || wait.events != before.events ||
+      wait.deadline < before.deadline)
+    Background::Add(&task_, Duration::zero());
+}
+
+int StreamSocket::AwaitConnect(Lock& lock, Duration timeout) {
+  const Time deadline = timeout == Duration::zero() ? kNever : Now() + timeout;
+  while (state_ == State::kConnecting) {
+    pollfd none{.fd = -1, .events = 0, .revents = 0};
+    const int error =
+        SleepAsWaiter(lock, &none, deadline, deadline == kNever ? Signals::kRestart : Signals::kInterrupt);
+    if (error == EINTR) return EINTR;
+    if (error == EAGAIN && Now() >= deadline) return EAGAIN;
+  }
+  return 0;
+}
+
+}  // namespace sdp::preload
