@@ -103,8 +103,7 @@ class StreamSocket final : public Socket {
     bool device = false;  // link_fd is of an RNIC with a completion queue: LookAtQueue() comes before a sleep
     bool looked = false;  // the caller reports sleeps to NoteSlept(), and looks to EndLook()
     Duration look{};      // how long to look before a sleep; zero: not at all
-    bool shared =
-        false;  // other processes hold the connection, too, and do not tell what they do: look again soon
+    bool shared = false;  // other processes hold it, too, and do not report what they do: look again soon
     bool left_in_link = false;  // readable by a message that the next receive takes off the link
     bool read_ahead = false;    // shared, and so much is unread that no more is taken off the link
     uint64_t read_edge = 0;
