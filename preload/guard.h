@@ -163,8 +163,8 @@ class Jumps {
     }
     NoCancellation::NoteJump();
   }
-  // The place of the mark of the innermost call in which the thread sleeps (socket/call_mark.h). 0: there is
-  // none, or none is known.
+  // Returns the place of the mark of the innermost call in which the thread sleeps (socket/call_mark.h); 0 if
+  // none is known.
   static uintptr_t innermost() { return innermost_; }
   static uintptr_t SetInnermost(uintptr_t mark) { return std::exchange(innermost_, mark); }
 

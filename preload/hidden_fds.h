@@ -19,7 +19,7 @@ class HiddenFds {
   static int Hide(int fd);
   // Returns a hidden duplicate of `fd`, which stays open; -1 with errno.
   static int Duplicate(int fd);
-  // Also works for a number that MakeRoom has moved meanwhile. -1: does nothing.
+  // Also works for a number that MakeRoom has moved meanwhile. Does nothing for -1.
   static void Close(int hidden_fd);
   // Stops hiding an untracked descriptor, which its owner is about to close.
   static void Reveal(int hidden_fd);

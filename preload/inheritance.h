@@ -32,7 +32,7 @@ bool HasLingering();
 // Waits a moment for connects in the background to end, since a connect under way cannot be handed over.
 // Waits only once for each.
 void AwaitConnects();
-// Threads that sleep in the read of such a socket's link leave it, and wait by poll until UnlockSockets().
+// Has threads that sleep in the read of such a socket's link leave it. They poll until UnlockSockets().
 void EndLinkReads(Heirloom which);
 // Locks all sockets, as fork does, and prepares them for a program that gets them from here. Returns a
 // close-on-exec descriptor for that program's AdoptSockets, or -1 if there is nothing to give or it is

@@ -1,5 +1,5 @@
-// Which sockets posix_spawn's file actions duplicate to a number in the next program. The C library does not
-// let anyone read the actions, so this part notes them, under a lock of its own.
+// Which sockets posix_spawn's file actions duplicate to a number in the next program. The C library lets no
+// program read the actions, so this part notes them, under a lock of its own.
 #ifndef SDP_PRELOAD_SPAWN_ACTIONS_H_
 #define SDP_PRELOAD_SPAWN_ACTIONS_H_
 

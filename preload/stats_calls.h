@@ -26,7 +26,7 @@ const SystemCalls& PlainSystemCalls();
 
 // Writes all `size` bytes, with several calls if necessary. Returns false with errno.
 bool WriteAll(const SystemCalls& calls, int fd, const std::byte* data, size_t size, size_t offset);
-// Writes zeros likewise. A hole in a mapped file would kill the process with SIGBUS on a full disk.
+// Writes zeros in that way. A hole in a mapped file would kill the process with SIGBUS on a full disk.
 bool WriteZeros(const SystemCalls& calls, int fd, size_t size, size_t offset);
 
 }  // namespace sdp::stats

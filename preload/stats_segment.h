@@ -7,7 +7,7 @@
 //
 // The directory is SDP_STATS_DIR if set (made with mode 0700 if missing). Otherwise root has /run/sdp-stats
 // (0755; only root can write there). Other users have $XDG_RUNTIME_DIR/sdp if that variable is set. The last
-// choice for all is /tmp/sdp-UID (0700). The directory must belong to the user or to root, no one else may
+// choice for all is /tmp/sdp-UID (0700). The directory must belong to the user or to root, no other user may
 // write to it, and it must not be a symbolic link. A file in it has mode 0600. A process that has given up
 // root, such as a server's worker, uses its own user's default directory.
 //
@@ -137,7 +137,7 @@ class StatsSegment {
   const SystemCalls& calls_;
   std::mutex mutex_;
   std::string wanted_directory_;
-  uid_t wanted_by_ = 0;  // the effective user who named the directory
+  uid_t wanted_by_ = 0;  // the effective user when the directory was named
   std::string path_;
   pid_t owner_ = 0;                 // the process the file belongs to
   bool attach_failed_ = false;      // do not try again with every slot

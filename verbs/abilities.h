@@ -120,11 +120,11 @@ class FileSource {
   // Returns how many bytes the link takes now, framing included. Returns SIZE_MAX if the RNIC cannot tell.
   [[nodiscard]] virtual size_t room() const = 0;
   // For a sender that is to wait until room() has become much larger. A sleep on the link then ends, though
-  // nothing is unsent. Returns false if it is large by now.
+  // nothing is unsent. Returns false if room() is large by now.
   virtual bool AwaitRoom() = 0;
-  // Returns true while there is not so much room, after AwaitRoom().
+  // After AwaitRoom(): returns true while there is not so much room.
   [[nodiscard]] virtual bool full() const = 0;
-  // Returns true, once, when there is.
+  // Returns true, once, when there is so much room.
   virtual bool TakeRoom() = 0;
 
  protected:
@@ -236,7 +236,7 @@ class Pollable {
   [[nodiscard]] virtual bool HearByLink() { return true; }
   // Gives memory back that traffic has used and idling does not need. For connections that are quiet.
   virtual void GiveBack() {}
-  // Returns true if something is there that event_fd() does not report, or need not be asked for: something
+  // Returns true if something is there that event_fd() does not report, or need not be asked for. Something
   // came before a wait could begin, the link has something unread, or a thread waits for solicited Sends
   // only. A caller that waits reads first.
   [[nodiscard]] virtual bool has_untold() const = 0;

@@ -120,8 +120,8 @@ class QueuePair {
   // Returns "soft" and "tcp", or the device's name and "rdma": for people.
   [[nodiscard]] virtual const char* rnic_name() const = 0;
   [[nodiscard]] virtual const char* link_name() const = 0;
-  // Returns what would keep a connection within this host from a local link, for people. Empty: it has one,
-  // or nothing is known.
+  // Returns what would keep a connection within this host from a local link, for people. Returns an empty
+  // text if it has one, or nothing is known.
   [[nodiscard]] virtual std::string why_not_local() const { return {}; }
 
  protected:

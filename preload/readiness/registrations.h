@@ -132,12 +132,12 @@ class Registrations {
   // The kernel is to hear of each doorbell from here on: no link gets warm. Appends the sockets that have
   // local links, whose doorbells are to be taken now.
   void StayCold(Work* out);
-  // Where all that a registration asks for is level-triggered, and the link has room to write or no more than
-  // usual Data, this reports it at once: calls `report(key, events, data)`, which returns whether there was
-  // room for the report. Makes the others with something unread candidates. One that has had nothing for 20
-  // ms is not warm any more, and appended to `cold`; its socket takes its doorbell, too. `now` may be some
-  // milliseconds old. `alone`: no thread sleeps for the set. A sleeping thread hears of candidates alone, so
-  // nothing is reported at once.
+  // Reports a registration at once if all that it asks for is level-triggered, and the link has room to write
+  // or no more than usual Data. Calls `report(key, events, data)`, which returns whether there was room for
+  // the report. Makes the others with something unread candidates. One that has had nothing for 20 ms is not
+  // warm any more, and appended to `cold`; its socket takes its doorbell, too. `now` may be some milliseconds
+  // old. `alone`: no thread sleeps for the set. A sleeping thread hears of candidates alone, so nothing is
+  // reported at once.
   using Report = absl::FunctionRef<bool(int key, uint32_t events, epoll_data_t data)>;
   void LookAtWarm(Time now, bool alone, Work* cold, Report report);
   void TakeWarm(Work* out);

@@ -1,11 +1,10 @@
 // What this library adds to the private data of the MPA start-up. Other SDP peers see it as more private
 // data.
 //
-// Behind Hello a connecting peer says that it is this library, and which conventional port it means, where it
-// goes by an answer of the port mapper that it has remembered: another service may have taken the SDP port
-// since. An accepting end that is this library answers with the same, behind HelloAck, in its MPA Reply. So
-// both ends know that they are kin (Session::kin). That saves a round trip: HelloAck does not wait for the
-// RTR.
+// Behind Hello a connecting peer says that it is this library. If it goes by a remembered answer of the port
+// mapper, it also says which conventional port it means: another service may have taken the SDP port since.
+// An accepting end that is this library answers with the same, behind HelloAck, in its MPA Reply. So both
+// ends know that they are kin (Session::kin). That saves a round trip: HelloAck does not wait for the RTR.
 #ifndef SDP_PRELOAD_SOCKET_ASKED_PORT_H_
 #define SDP_PRELOAD_SOCKET_ASKED_PORT_H_
 
@@ -25,7 +24,7 @@ inline constexpr std::array<char, 7> kAskedPort = {'S', 'D', 'P', 'p', 'o', 'r',
 inline constexpr size_t kAskedPortSize = kAskedPort.size() + 1 + sizeof(uint16_t);
 enum class Asks : uint8_t { kForPort = 3, kForAny = 4 };
 
-// Returns `message`, Hello or HelloAck, with the conventional port behind it. 0: whatever is there.
+// Returns `message`, Hello or HelloAck, with the conventional port behind it. `port` 0: any.
 inline std::vector<std::byte> WithAskedPort(Bytes message, uint16_t port) {
   std::vector<std::byte> all(message.begin(), message.end());
   const Bytes magic = std::as_bytes(std::span(kAskedPort));

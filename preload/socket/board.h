@@ -27,7 +27,7 @@ class ReadinessObserver {
   // The socket is plain TCP now: the kernel reports its readiness.
   virtual void OnPlain(int fd) = 0;
   // Returns whether the kernel's view of the link matters by itself, as to an epoll set inside another one.
-  // Then who reads a local link takes its doorbells.
+  // Then a reader of a local link takes its doorbells.
   [[nodiscard]] virtual bool HearsDoorbells() const { return false; }
 };
 

@@ -20,8 +20,8 @@ struct Capsule {
   enum class Maker : unsigned char { kTrusted, kAnybody };  // kTrusted: this user, or root
   // Returns true if `fd` is an unopened capsule of such a maker. Any descriptor may be asked about.
   static bool Is(int fd, Maker maker);
-  // Takes the contents; `fd` stays the caller's. Empty: no capsule, an incomplete one, or too few free
-  // descriptors.
+  // Takes the contents; `fd` stays the caller's. Returns nothing for no capsule, an incomplete one, or too
+  // few free descriptors.
   static std::optional<Capsule> Open(int fd);
 };
 

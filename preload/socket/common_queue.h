@@ -47,9 +47,9 @@ class CommonQueue {
   // Returns the number of waiting connections; 0 where fd() is -1.
   [[nodiscard]] size_t size() const;
 
-  // This process starts handshakes for all holders. Until EndWork() a process that bars the queue waits for
-  // those connections, and they may still be put in. Returns false if the queue is not usable: then what this
-  // process accepts is its own. The kernel ends the work of a process that dies.
+  // Notes that this process starts handshakes for all holders. Until EndWork() a process that bars the queue
+  // waits for those connections, and they may still be put in. Returns false if the queue is not usable: then
+  // what this process accepts is its own. The kernel ends the work of a process that dies.
   bool BeginWork();
   void EndWork();
   [[nodiscard]] bool at_work() const { return at_work_; }

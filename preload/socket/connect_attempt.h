@@ -45,7 +45,7 @@ int ConnectWithoutBlocking(int fd, const Address& address);
 // has the application's own setting.
 void Unconnect(int fd);
 
-// Returns 0, or the error of a connect that was begun. Empty: it is still in progress.
+// Returns 0, or the error of a connect that was begun. Returns nothing while it is in progress.
 std::optional<int> ConnectResult(int fd);
 
 // While it lasts, the kernel drops what comes for the socket `fd`, unless the program has a filter of its own

@@ -1,4 +1,4 @@
-// Which of the two ways a connect takes where the SDP port may be silent: a firewall may let the port
+// Which of the two ways a connect takes where the SDP port may be silent. A firewall may let the port
 // mapper's datagrams through and drop TCP to the SDP port. As RFC 8305 does for IPv6 and IPv4, the first way
 // has a head start, the budget; then both are tried, and the first to answer is used.
 //
@@ -9,8 +9,8 @@
 //                                         └── TCP answers, or fails ──> kConventional
 //
 // The program's server never accepts two connections. Its SDP side hands a connection to accept() only after
-// the client's first message behind the MPA Reply, and in a race nothing is sent to the SDP port but a SYN.
-// Its conventional side has a connection once the client's kernel has acknowledged the SYN-ACK. So the owner
+// the client's first message behind the MPA Reply. In a race nothing is sent to the SDP port but a SYN. Its
+// conventional side has a connection once the client's kernel has acknowledged the SYN-ACK. So the owner
 // keeps that acknowledgement back (TCP_QUICKACK off: 200 ms at most) until Look() has been told of the
 // answer, and Look() never takes the SDP way then. Where the SDP port has answered, no answer of TCP comes
 // between Look() and the end of the attempt over TCP (DeafMoment).

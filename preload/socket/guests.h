@@ -30,7 +30,7 @@ class Guests {
   // A guest that was not passed on by now never comes.
   ~Guests();
 
-  // Returns the guest in this arena, invited when first asked for. nullptr: it cannot be invited.
+  // Returns the guest in this arena, invited when first asked for; nullptr if it cannot be invited.
   const Guest* Of(SharedArena* arena);
   [[nodiscard]] const std::list<Guest>& all() const { return guests_; }
 

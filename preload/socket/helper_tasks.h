@@ -27,8 +27,8 @@ class HelperTask {
   virtual ~HelperTask() = default;
   // Runs on the helper's thread when what the task waited for has come. Must not block.
   virtual HelperWait Run(Time now) = 0;
-  // Returns the socket that owns the task; the helper holds a reference while it has the task. nullptr: the
-  // task is the library's own, and only a helper thread runs it.
+  // Returns the socket that owns the task; the helper holds a reference while it has the task. Returns
+  // nullptr if the task is the library's own: then only a helper thread runs it.
   virtual Socket* owner() = 0;
 
  private:

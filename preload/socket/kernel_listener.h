@@ -24,7 +24,7 @@ namespace sdp::preload {
 class KernelListenerOwner {
  public:
   virtual Mutex& kernel_listener_mutex() = 0;
-  // With the lock held. HasRoom: may a connection be taken on now? TakeOnFromRnic: its request is complete.
+  // With the lock held. HasRoom: true if one may be taken on. TakeOnFromRnic: its request is complete.
   virtual bool HasRoom() const = 0;
   virtual void TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) = 0;
   virtual Socket* owning_socket() = 0;
@@ -35,8 +35,8 @@ class KernelListenerOwner {
 
 class KernelListener final : public Background::Task {
  public:
-  // Opens one for each address of a kernel RNIC that `conventional`, a listener's name, stands for. Empty:
-  // *why. `owner` outlives them and keeps each as long as the helper has it.
+  // Opens one for each kernel RNIC's address that `conventional`, a listener's name, stands for. Returns none
+  // with *why on failure. `owner` outlives them, and keeps each as long as the helper has it.
   static std::vector<std::unique_ptr<KernelListener>> OpenAll(KernelListenerOwner* owner,
                                                               const Address& conventional, bool v6only,
                                                               int backlog, std::string* why);

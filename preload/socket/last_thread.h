@@ -22,8 +22,8 @@ class LastThreadWatch {
   // The time between two checks.
   static constexpr Duration kInterval = std::chrono::seconds(1);
 
-  // Returns the status with which the process is to end, if the caller is the only thread left. Nothing:
-  // other threads are left, /proc does not tell, or the last check is less than kInterval ago.
+  // Returns the status with which the process is to end, if the caller is the only thread left. Returns
+  // nothing if other threads are left, /proc does not tell, or the last check is less than kInterval ago.
   std::optional<int> Look(Time now);
 
  private:

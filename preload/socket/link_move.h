@@ -40,17 +40,17 @@ class LinkMove {
   [[nodiscard]] Phase phase() const { return phase_; }
   // Returns true if the old link is gone and there is no new one yet.
   [[nodiscard]] bool between_links() const { return phase_ != Phase::kLeaving && phase_ != Phase::kNewLink; }
-  // kLeaving: true if the old link ends in good order. False: Connect() resets it, once the peer's kernel has
-  // all.
+  // kLeaving: returns true if the old link ends in good order. If not, Connect() resets it, once the peer's
+  // kernel has all.
   [[nodiscard]] virtual bool ends_in_order() const { return true; }
 
   // kLeaving: returns true if NoteLeft() is due although the old link has not ended. The peer's kernel has
   // all that was sent, and the peer need not end its side, or has had its time for that.
   [[nodiscard]] virtual bool MayLeave(const verbs::QueuePair& left, Time now) = 0;
-  // kLeaving: true if the peer's kernel has taken nothing more for SDP_HANDSHAKE_TIMEOUT_MS.
+  // kLeaving: returns true if the peer's kernel has taken nothing more for SDP_HANDSHAKE_TIMEOUT_MS.
   [[nodiscard]] virtual bool stuck(Time /*now*/) const { return false; }
   void NoteLeft(Time now);
-  // kLeft: Connect() is not due yet.
+  // kLeft: returns true if Connect() is not due yet.
   [[nodiscard]] bool resting(Time now) const { return now < rest_ends_; }
   // kLeft: connects to that port of the old link's other end. The source address and port stay the same where
   // the kernel allows, since the peer checks them (step 1). `peer`: the other end, where the queue pair does
@@ -64,12 +64,12 @@ class LinkMove {
   // kThere: returns the new queue pair. After this only the HelloAck may be missing, if it was not in the
   // peer's answer to the Hello.
   [[nodiscard]] std::unique_ptr<verbs::QueuePair> Take();
-  // kNewLink: the private data of that answer, and the Hello.
+  // kNewLink: return the private data of that answer, and the Hello.
   [[nodiscard]] Bytes answer() const { return connector_->peer_private_data(); }
   [[nodiscard]] const Hello& hello() const { return hello_; }
   // Returns true if the peer may have to receive a message before it may send one (Session::HandleReply).
   [[nodiscard]] virtual bool speaks_first() const = 0;
-  // kFailed: why.
+  // kFailed: returns why.
   [[nodiscard]] const verbs::LinkCause& cause() const { return cause_; }
   // Returns the cause of a move that ends for another reason.
   [[nodiscard]] verbs::LinkCause Cause(int os_error, const std::string& what) const;

@@ -1,19 +1,19 @@
 // The SDP side of a listening socket: the SDP listener beside the conventional one, its registration with the
 // port mapper, and the connections that came in over it.
 //
-// Who answers a connection request: the thread that calls accept; if none does for a while (kPatience), the
-// helper thread, so that a busy or single-threaded server does not keep its clients waiting, as the kernel's
-// backlog does for TCP.
+// The thread that calls accept answers a connection request. If no thread does for a while (kPatience), the
+// helper thread answers. So a busy or single-threaded server does not keep its clients waiting, as with the
+// kernel's backlog for TCP.
 //
 // Processes may share a listener, by fork, exec or in a message (listener_shared.cc). Then what the helper of
-// one has taken on waits in a queue that all of them have (common_queue.h), and so does what a thread that
-// polls has taken on and not accepted within kPatience. Where a process cannot use that queue, its helper
-// takes on one connection at a time, and none in a process that has shared the listener and not used it
-// since: it would swallow connections that others wait for.
+// one has taken on waits in a queue that all of them have (common_queue.h). So does what a polling thread has
+// taken on and not accepted within kPatience. Where a process cannot use that queue, its helper takes on one
+// connection at a time. If the process has not used the listener since it was shared, its helper takes on
+// none: others wait for these connections.
 //
 // Where an RDMA device has the listener's address, a KernelListener stands beside the SDP listener, for one
-// process: a child of fork has the SDP listener alone, and a parent that has not used the listener by then
-// closes its own KernelListener until it does.
+// process. A child of fork has the SDP listener alone. A parent that has not used the listener by then closes
+// its own KernelListener until it does.
 #ifndef SDP_PRELOAD_SOCKET_LISTENER_H_
 #define SDP_PRELOAD_SOCKET_LISTENER_H_
 
@@ -44,13 +44,13 @@ namespace sdp::preload {
 class Listener final : private KernelListenerOwner {
  public:
   static constexpr Duration kPatience = std::chrono::milliseconds(5);
-  // Descriptors it may hold for connections nobody has accepted yet, whatever its backlog.
+  // The most descriptors for connections that no thread has accepted yet, whatever the backlog.
   static constexpr int kMostTakenOn = 256;
-  // How often it looks for a port mapper daemon after its own ended.
+  // The time between two looks for a port mapper daemon, after the listener's own ended.
   static constexpr Duration kRenewalInterval = std::chrono::seconds(1);
 
-  // What was taken from the kernel: closed, which tells its peer, unless somebody has it (`fd` is -1 then)
-  // before memory is wanted in vain.
+  // Closes a descriptor that was taken from the kernel, which tells the peer, if memory runs out. `fd` is -1
+  // once another object has the descriptor.
   struct Taken {
     explicit Taken(int taken, bool is_hidden = false) : fd(taken), hidden(is_hidden) {}
     Taken(const Taken&) = delete;
@@ -65,63 +65,63 @@ class Listener final : private KernelListenerOwner {
     stats::FallbackReason reason = stats::FallbackReason::kNotRegistered;
     std::string text;
   };
-  // `fd`: the conventional listener, listening, on which `options` were set before. Null if there can be no
-  // SDP side: *refusal says why, and so does the log. `owner` outlives it.
+  // `fd`: the conventional listener, listening, on which `options` were set before. Returns null if there can
+  // be no SDP side: *refusal says why, and so does the log. `owner` outlives it.
   static std::unique_ptr<Listener> Open(Socket* owner, int fd, int domain, int backlog,
                                         const OptionLog& options, const ConnectionTuning& tuning,
                                         bool may_wait, Refusal* refusal);
-  // One that another program had. Takes the descriptors over. Null: there is no descriptor left.
+  // Takes over the listener of another program, with its descriptors. Returns null if no descriptor is left.
   static std::unique_ptr<Listener> TakeUp(Socket* owner, const Handover::Listener& from,
                                           const Handover::ListenerFds& fds);
   ~Listener();
 
-  // Its descriptors and what else another program has to know, which gets the listener, and with it what
-  // waits for accept. The lock is held (LockAllForFork). False: closed.
+  // Gives the descriptors, and what else another program has to know to take over the listener and what waits
+  // for accept. The lock is held (LockAllForFork). Returns false if the listener is closed.
   bool HandOver(Handover::Listener* out, std::vector<int>* descriptors);
 
-  // A connection over SDP whose handshake is complete; empty if there is none now. *fd is its descriptor with
-  // `flags` applied, *peer the client's address, or empty of a kernel RNIC's connection. errno tells: EAGAIN,
-  // or what stopped it (EMFILE, ...).
+  // Returns a connection over SDP whose handshake is complete; null if there is none now. Then errno is
+  // EAGAIN, or says what stopped it (EMFILE, ...). *fd is its descriptor with `flags` applied. *peer is the
+  // client's address, empty for a kernel RNIC's connection.
   std::unique_ptr<Session> Accept(int flags, int* fd, Address* peer);
 
   // For the statistics: what Accept returned came over a kernel RNIC.
   void CountAccepted(const Session& session);
 
-  // Takes what waits at the SDP listener and shakes hands; where a request is incomplete, the helper does it.
-  // ready_fd() tells when a connection is there, which sdp_fd()'s readiness does not (it may be a connection
-  // that never says Hello). False if nothing could be taken.
+  // Takes what waits at the SDP listener and does the handshake; where a request is incomplete, the helper
+  // does it. When ready_fd() is readable, a connection is there. sdp_fd()'s readiness does not tell that: its
+  // peer may never say Hello. Returns false if nothing could be taken.
   bool TakeOn();
   void SetBacklog(int backlog);
-  // Of the connections whose handshake begins from now on.
+  // For the connections whose handshake begins from now on.
   void SetTuning(const ConnectionTuning& tuning);
-  // The conventional listener is closed: no more connections, those that wait are reset. The object stays
-  // until its owner dies, since the helper may be at work in it.
+  // The conventional listener is closed: no more connections come, and those that wait are reset. The object
+  // stays until its owner dies, since the helper may be at work in it.
   void Close() { End(/*for_all=*/false); }
-  // It was shut down, which ends it in all processes that have it: those notice by IsShut. What a thread may
-  // sleep on, or an epoll set have registered, stays open until nobody has the object.
+  // Ends the listener in all processes that have it, which notice by IsShut. Descriptors that a thread may
+  // sleep on, or that an epoll set has registered, stay open as long as the object.
   void ShutDown() { End(/*for_all=*/true); }
-  // Another process has shut it down.
+  // Returns true if a process has shut the listener down.
   [[nodiscard]] bool IsShut() const;
-  // The owner of the application's descriptor `fd` is told by a signal of each connection
-  // (socket/owner_signal.h); -1: nobody is.
+  // Has the owner of the application's descriptor `fd` get a signal for each connection
+  // (socket/owner_signal.h); -1 ends that.
   void SetSignals(int fd);
   // The application has called listen or accept or waited for this listener: the helper may take part.
   void NoteUse();
-  // Before a fork, with all of them locked (LockAllForFork): the child will have them, too.
+  // Before a fork, with all listeners locked (LockAllForFork): the child will have them, too.
   static void ShareAll();
-  // Behind it, in the child and in the parent.
+  // After the fork, in the child and in the parent.
   void NoteFork(bool in_child);
-  // The process ends: what waits for its accept is for others, if there may be any, and nothing more is taken
-  // on, for it would go with the process. Handshakes that are not finished end; peers of ours ask again.
+  // The process ends: leaves to others what waits for accept. Takes nothing more on, since that would go with
+  // the process. Ends handshakes that are not finished; peers with this library ask again.
   void LeaveToOthers();
-  // The process is about to be confined (preload/confinement.h): the first for all its listeners, then, which
-  // may wait until `give_up`, the other.
+  // The process is about to be confined (preload/confinement.h): first Bar() for all its listeners, then
+  // PrepareConfinement(), which may wait until `give_up`.
   void Bar();
   void PrepareConfinement(Time give_up);
 
-  // No port mapper daemon knows this listener yet: its clients come by TCP. The application's next use of the
-  // listener after a daemon has appeared has it registered; until then it costs no thread, and a look at the
-  // clock for each accept.
+  // Returns true while no port mapper daemon knows this listener: its clients come by TCP. Once a daemon has
+  // appeared, the application's next use registers the listener. Until then it costs no thread, and a look at
+  // the clock for each accept.
   [[nodiscard]] bool dormant();
   // Returns whether a port mapper daemon knows this listener, where and since when, as far as this process
   // has heard.
@@ -129,17 +129,17 @@ class Listener final : private KernelListenerOwner {
 
   [[nodiscard]] int sdp_fd() const { return sdp_fd_.load(); }
   [[nodiscard]] int ready_fd() const { return ready_fd_.load(); }
-  // Readable while a connection waits that any process may accept which has the listener; -1: there is no
-  // such thing.
+  // Returns a descriptor that is readable while a connection waits for any of the listener's processes; -1 if
+  // there is none.
   [[nodiscard]] int common_fd() const { return common_.fd(); }
   [[nodiscard]] const Address& sdp_address() const { return sdp_address_; }
-  // Connections shaken hands with and waiting for Accept.
+  // Returns how many connections are past the handshake and wait for Accept.
   [[nodiscard]] size_t waiting();
-  // connect() to the SDP side of a listener of this process is under way: the thread that waits in connect
-  // may be the one that would accept, so the helper answers at once.
+  // Has the helper answer at once a connect() to a listener of this process: the thread that waits in connect
+  // may be the one that would accept.
   static void AnswerConnectTo(const Address& sdp_address);
-  // bind() of a socket that may have to share its port with a listener's SDP side, as the connections
-  // accepted there do. -1 and errno.
+  // Binds a socket that may have to share its port with a listener's SDP side, as the connections accepted
+  // there do. Returns -1 with errno on failure.
   static int BindBeside(int fd, const Address& address);
   // Around fork(): the list of listeners, and each listener.
   static void LockAllForFork();
@@ -160,7 +160,7 @@ class Listener final : private KernelListenerOwner {
     int fd;  // hidden
     AcceptHandshake handshake;
     std::unique_ptr<Session>
-        session;  // shaken hands with; its HelloAck may still wait for the peer's first FPDU
+        session;  // past the handshake; its HelloAck may still wait for the peer's first FPDU
     bool begun;   // at work for all (CommonQueue::BeginWork)
     bool finished = false;
   };
@@ -171,7 +171,7 @@ class Listener final : private KernelListenerOwner {
     Listener* listener = nullptr;
     bool readable_seen = false;
     bool at_once = false;  // no patience with the next request
-    bool rested = false;   // where another is likely to accept: not every request is worth a look
+    bool rested = false;   // another process is likely to accept: not every request is worth a look
   };
   // The port mapper daemon ended: registers again until another one is there.
   struct Renewal : Background::Task {
@@ -191,9 +191,9 @@ class Listener final : private KernelListenerOwner {
     bool begun;
     bool too_long = false;  // for the common queue
   };
-  // Hands were shaken by who waits for the listener, and the HelloAck waits for the peer's first FPDU: if
-  // nobody accepts for a while, the peer must get it all the same. And where processes share the listener,
-  // another one may accept then.
+  // Looks after connections that wait for accept. A HelloAck may wait for the peer's first FPDU: if no thread
+  // accepts for a while, the peer must get it all the same. Where processes share the listener, another one
+  // may accept then.
   struct Tending : Background::Task {
     Background::Wait Run(Time now) override;
     Socket* owner() override;
@@ -201,8 +201,8 @@ class Listener final : private KernelListenerOwner {
     Listener* listener = nullptr;
   };
 
-  // Connections that the library has taken on and nobody has accepted. A finished handshake the helper may
-  // have a little longer.
+  // Returns how many connections the library has taken on and no thread has accepted. A finished handshake
+  // that the helper still has does not count.
   [[nodiscard]] size_t in_stock() const {
     return ready_.size() + static_cast<size_t>(std::count_if(incoming_.begin(), incoming_.end(),
                                                              [](const auto& i) { return !i->finished; }));
@@ -219,8 +219,8 @@ class Listener final : private KernelListenerOwner {
   bool MakeReadyFd();
   void Enlist();
   bool WakesUp();
-  // Opens and registers what a kernel RNIC can do for it, if that is not done yet. Without the lock. False:
-  // *why.
+  // Opens and registers the side on kernel RNICs, if that is not done yet. Called without the lock. Returns
+  // false with *why on failure.
   bool OpenKernelSide(int conventional_fd, Duration limit, std::string* why);
   void CloseKernelSide();
   // KernelListenerOwner:
@@ -228,35 +228,35 @@ class Listener final : private KernelListenerOwner {
   bool HasRoom() const override { return !full(); }
   void TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) override;
   Socket* owning_socket() override;
-  // Nobody else is likely to wait for its connections.
+  // Returns true if no other process is likely to wait for its connections.
   [[nodiscard]] bool first_hand() const { return used_ || !shared_; }
   [[nodiscard]] bool HelperMayAccept() const { return !closed_ && (first_hand() || common_.usable()); }
-  // Takes what the SDP listener has; `shake_hands`: at once where the request is complete, else the helper
-  // does it.
+  // Takes what the SDP listener has. `shake_hands`: does the handshake at once where the request is complete;
+  // else the helper does it.
   bool AcceptAhead(bool shake_hands);
   bool PutIntoCommon(const Ready& ready) {
     return common_.Put(ready.session->Freeze(), ready.fd, ready.session->memory_fd(), ready.peer, ready.since,
                        ready.begun);
   }
-  // Leaves it in the common queue if that is possible, else Keep()s it.
+  // Puts the connection into the common queue if that is possible, else calls Keep().
   void PushReady(Ready ready);
-  // For this process.
+  // Keeps the connection for this process.
   void Keep(Ready ready);
-  // Those that were answered may have sent their first FPDU by now, and then come before all that connect
-  // later.
+  // Advances answered connections. One whose peer has sent its first FPDU by now comes before all that
+  // connect later.
   void AdvanceAnswered();
   // Ends the work in the common queue when nothing is left of what was begun.
   void SettleWork();
   void DropFinished();
-  // The first of ready_; the first of the common queue. errno tells as for Accept.
+  // Return the first of ready_, and the first of the common queue; errno tells as for Accept.
   std::unique_ptr<Session> AcceptKept(int flags, int* fd, Address* peer);
   std::unique_ptr<Session> AcceptCommon(int flags, int* fd, Address* peer, Time* since);
-  // True: a connection that waits for accept may go to another process as it is.
+  // Returns true if a connection that waits for accept may go to another process as it is.
   static bool MayMove(const Session& session);
-  // Such a one waits here for room in the common queue, and nobody who came later is to get there before it.
+  // Returns true if such a connection waits for room in the common queue. No later one is to get there first.
   [[nodiscard]] bool AwaitsRoom() const;
-  // Puts those that have waited for `patience` into the common queue. When it is time to try again; kNever:
-  // all is done that can be.
+  // Puts those that have waited for `patience` into the common queue. Returns when it is time to try again;
+  // kNever if all is done that can be.
   Time MoveToCommon(Time now, Duration patience);
   void Share();
 
@@ -280,7 +280,7 @@ class Listener final : private KernelListenerOwner {
   std::vector<std::unique_ptr<KernelListener>> kernel_gone_;  // the helper may still have them
   bool kernel_looked_ = false;                                // for addresses of kernel RNICs
   std::list<std::unique_ptr<Incoming>> incoming_;
-  std::deque<Ready> ready_;  // by this process alone; who has waited longest comes first
+  std::deque<Ready> ready_;  // for this process alone; the one that has waited longest comes first
   CommonQueue common_;       // empty until the listener is shared
   size_t backlog_ = 1;       // connections the library takes on before the application asks for them
   bool closed_ = false;

@@ -21,8 +21,8 @@ void RememberReset(const pm::Endpoint& target, Time now);
 // Forgets the target: a remembered SDP address turned out to be stale.
 void ForgetTarget(const pm::Endpoint& target);
 
-// What the process remembers of an SDP address that did not answer (portmapper/engine/silent_ports.h). Empty:
-// it may be tried.
+// Returns what the process remembers of an SDP address that did not answer
+// (portmapper/engine/silent_ports.h); nothing if it may be tried.
 std::optional<pm::Silence> LookupSilence(const pm::Endpoint& sdp_address, Time now);
 pm::Silence RememberSilence(const pm::Endpoint& sdp_address, Time now);
 void RememberAnswer(const pm::Endpoint& sdp_address);

@@ -11,8 +11,8 @@ namespace sdp::preload {
 
 class PortProbe {
  public:
-  // Connects to `port` by the route and from the address of `tcp_fd`. Never blocks. Null: no descriptor, or
-  // the connect failed at once.
+  // Connects to `port` by the route and from the address of `tcp_fd`. Never blocks. Returns null without a
+  // descriptor, or if the connect failed at once.
   static std::unique_ptr<PortProbe> Start(int tcp_fd, const Address& port);
   ~PortProbe();
   PortProbe(const PortProbe&) = delete;

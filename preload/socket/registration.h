@@ -20,12 +20,12 @@ Result<int, pm::RegistrarError> RegisterSdp(int conventional_fd, int sdp_fd, Dur
 // `sdp`: where a kernel RNIC listens for the same clients.
 Result<int, pm::RegistrarError> RegisterRnic(int conventional_fd, const pm::Endpoint& sdp, Duration limit);
 
-// Whether a port mapper knows a listener, for people who look at it.
+// Whether a port mapper knows a listener, for people.
 struct Standing {
   uint64_t since_ns = 0;  // CLOCK_REALTIME; 0: none knows it
   std::string text;       // the path of the port mapper's socket, or why none knows it
 };
-// Of a listener whose registration `fd` keeps alive, from now on.
+// Returns the standing, from now on, of a listener whose registration `fd` keeps alive.
 Standing RegisteredBy(int fd);
 Standing NotRegistered(const pm::RegistrarError& error);
 

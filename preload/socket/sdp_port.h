@@ -34,9 +34,9 @@ struct BindError {
 };
 std::optional<BindError> BindSdpPort(int fd, int conventional_fd, const Address& conventional);
 
-// Pure. Returns why a connect to `target` must not follow the port mapper to `sdp_address`; null: it may. The
-// port mapper's own port is not privileged, so any user of a host without one may answer in its place. Such a
-// user must not be able to do more than on TCP: speak for another host, or for a port below 1024.
+// Pure. Returns why a connect to `target` must not follow the port mapper to `sdp_address`; null if it may.
+// The port mapper's own port is not privileged, so any user of a host without one may answer in its place.
+// Such a user must not be able to do more than on TCP: speak for another host, or for a port below 1024.
 const char* Distrust(const Config& settings, const pm::Endpoint& target, const pm::Endpoint& sdp_address);
 
 }  // namespace sdp::preload

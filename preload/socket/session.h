@@ -90,7 +90,7 @@ class Session {
     if (engine_->due_after_direct()) Pump();
   }
   // Returns true if the link has one message that ReceiveAllDirect() would take, false if it has nothing.
-  // Nothing: only a look by the usual way tells.
+  // Returns nothing if only a look by the usual way tells.
   [[nodiscard]] std::optional<bool> OneComesDirect() const;
   [[nodiscard]] bool HasNothingInLink() const {
     const verbs::Direct* const link = queue_pair_->direct();
@@ -98,8 +98,8 @@ class Session {
   }
   // Returns true if the link has a message that ReceiveDirect() would take.
   [[nodiscard]] bool ComesDirect() const;
-  // Returns how many bytes ReceiveDirect() would find in the link behind what is readable. Nothing: something
-  // else is there, or too much to be looked at. What is behind the next message is judged when it is next.
+  // Returns how many bytes ReceiveDirect() would find in the link behind what is readable. Returns nothing if
+  // something else is there, or too much to be looked at. What is behind the next message is judged later.
   [[nodiscard]] std::optional<uint64_t> DirectBytes() const;
   // Returns true if a message is readable where it is, in the link.
   [[nodiscard]] bool lends() const { return lent_.has_value(); }
@@ -115,8 +115,8 @@ class Session {
   using PollFor = verbs::Pollable::PollFor;
   bool PollAvailable(PollFor wanted = PollFor::kNow);
 
-  // Returns true if anything that comes from now on ends a sleep (Pollable::may_sleep). False: call
-  // ReadAvailable() before the sleep.
+  // Returns true if anything that comes from now on ends a sleep (Pollable::may_sleep). If false, the caller
+  // calls ReadAvailable() first.
   [[nodiscard]] bool MaySleep() {
     KeepLent();
     changed_ = true;
@@ -156,7 +156,7 @@ class Session {
 
   // The peer has to send its first FPDU until then. Before that this end may send nothing (RFC 5044, 7.1.2).
   void AwaitStart(Time until) { start_until_ = until; }
-  // kNever: the peer has sent it, or need not.
+  // Returns that time; kNever if the peer has sent it, or need not.
   [[nodiscard]] Time start_until() const {
     const bool waits =
         queue_pair_->device() == nullptr && queue_pair_->counters().bytes_in == 0 && !link_ended_;
@@ -167,7 +167,7 @@ class Session {
   stats::MessageRecorder& recorder() { return recorder_; }
   const stats::MessageRecorder& recorder() const { return recorder_; }
 
-  // How waits for the peer ended that may look before they sleep (StreamSocket::LooksBeforeSleep).
+  // How waits ended that may look before they sleep (StreamSocket::LooksBeforeSleep).
   struct WaitCounts {
     uint64_t polled = 0;  // polling found the event
     uint64_t slept = 0;
@@ -186,7 +186,7 @@ class Session {
   [[nodiscard]] Address PeerName() const;
 
   // --- moving to another process, or between those that share the connection
-  // False: the connection stays with its process. In a child of fork the session must not be destroyed.
+  // Returns false if the connection stays with its process: a child of fork must not destroy such a session.
   [[nodiscard]] bool portable() const { return queue_pair_->portable() != nullptr; }
   [[nodiscard]] bool freezable() const { return !being_read() && at_rest(); }
   // Needs freezable().
@@ -198,12 +198,12 @@ class Session {
   // `memory`: the link's, if it is a local one.
   using Memory = std::shared_ptr<iwarp::LocalMemory>;
   [[nodiscard]] static std::unique_ptr<Session> Blank(int fd, Memory memory);
-  // Returns the session that was frozen, in another process. nullptr: these bytes are no session.
+  // Returns the session that another process has frozen; nullptr if these bytes are none.
   [[nodiscard]] static std::unique_ptr<Session> Thawed(Bytes frozen, int fd, Memory memory);
   // Returns the descriptor that another program needs besides the link, or -1. The session owns it.
   [[nodiscard]] int memory_fd() const { return iwarp::DescriptorOf(iwarp::MemoryOf(*queue_pair_).get()); }
-  // Becomes the session that was frozen, on the link `fd`; engine() stays where it is. False: these bytes are
-  // no session.
+  // Becomes the session that was frozen, on the link `fd`; engine() stays where it is. Returns false if these
+  // bytes are no session.
   bool Thaw(Bytes frozen, int fd);
   // Returns true if the frozen part may have changed since SetChanged(false).
   [[nodiscard]] bool changed() const { return changed_; }
@@ -229,7 +229,7 @@ class Session {
 
   // --- Socket Duplication (SDP 13), at the peer's request. session_move.cc
   // Returns true if the session is to leave its link, has none, or the new link is not set up yet. Reads and
-  // pumps, on events of watch_events() and at move_deadline(), do all steps except those of LeadMove().
+  // pumps do all steps except those of LeadMove(), on events of watch_events() and at move_deadline().
   [[nodiscard]] bool moving() const {
     return move_ != nullptr || (!link_ended_ && engine_->suspended_port().has_value());
   }

@@ -52,11 +52,11 @@ class SharedArena {
   static constexpr const char* kNoRoom =
       "RLIMIT_FSIZE leaves no room for what a child of fork would have to know";
   // Returns the arena for connections that this process begins to share, with itself a member. Made when
-  // first asked for. nullptr: it cannot be had (without /proc, for one), and errno says why.
+  // first asked for. Returns nullptr with errno if it cannot be had (without /proc, for one).
   static SharedArena* Own();
   // Returns the arena in `file`, which another process made. Takes over both descriptors. `membership` is
   // that of `self` for as long as this process lives; -1: only its connections have memberships there.
-  // nullptr: it cannot be used.
+  // Returns nullptr if it cannot be used.
   static SharedArena* Attach(int file, int membership, Member self);
   // Returns true if this process has mapped `file`: only a member, or root, can have it.
   static bool IsKnown(int file);
@@ -71,7 +71,7 @@ class SharedArena {
   static void LockForFork();
   static void ParentAfterFork();
   static void ChildAfterFork();
-  // The child's number; 0: no sharing across this fork.
+  // Returns the child's number; 0 if nothing is shared across this fork.
   [[nodiscard]] Member child() const { return child_; }
 
   // Makes a member for a process that will be given connections. Its membership, hidden, is to be passed on
@@ -83,23 +83,23 @@ class SharedArena {
   // `passed` is closed everywhere, because it was taken or lost.
   Member InviteRelative(int* passed, int* watched);
 
-  // This process; 0 if it is no member.
+  // Returns the member that this process is; 0 if it is none.
   [[nodiscard]] Member self() const { return self_; }
   [[nodiscard]] bool Alive(Member member) const;
   // Returns true if a member is alive besides these: it may take a connection out of a message.
   [[nodiscard]] bool LivesBesides(std::span<const Member> members) const;
-  // To be passed on, with an invitation.
+  // Returns the file, to be passed on with an invitation.
   [[nodiscard]] int file() const { return file_; }
 
-  // Takes a slot with this process as its only holder. nullptr: no slot is left.
+  // Takes a slot with this process as its only holder. Returns nullptr if no slot is left.
   SharedSlot* Take();
   // `slot` is kChanging and has no holder.
   void Free(SharedSlot* slot);
-  // Maps the first `size` bytes of the slot's frozen state, whole pages; the caller unmaps them. nullptr: no
-  // memory.
+  // Maps the first `size` bytes of the slot's frozen state, whole pages; the caller unmaps them. Returns
+  // nullptr without memory.
   [[nodiscard]] std::byte* MapState(const SharedSlot* slot, size_t size) const;
   [[nodiscard]] uint32_t NumberOf(const SharedSlot* slot) const;
-  // nullptr: no connection has that number.
+  // Returns nullptr if no connection has that number.
   [[nodiscard]] SharedSlot* At(uint32_t number);
 
   // Count the connections shared there. With the last one this process leaves an arena of another process.

@@ -19,11 +19,11 @@ namespace sdp::preload {
 
 class SharedConnection {
  public:
-  // Makes one with the calling process as its only holder. nullptr: nothing is left to share with.
+  // Makes one with the calling process as its only holder. Returns nullptr if nothing is left to share with.
   static std::unique_ptr<SharedConnection> Make();
   // Joins the connection with this number in the arena, which the calling process was given. `membership`: of
   // `member`, taken over; -1: that of the whole process. For a member in flight, the process joins as the
-  // member it already is. nullptr: the connection was not given to it.
+  // member it already is. Returns nullptr if the connection was not given to it.
   static std::unique_ptr<SharedConnection> Join(SharedArena* arena, uint32_t number, Member member,
                                                 int membership);
   // Leaves, unless that was done.
@@ -39,7 +39,7 @@ class SharedConnection {
   void Unlock();
   [[nodiscard]] bool locked() const { return locked_; }
 
-  // Adds a holder. False: there is no room, or `member` is 0.
+  // Adds a holder. Returns false if there is no room, or `member` is 0.
   bool Add(Member member);
   // The member will not come after all.
   void Remove(Member member);
@@ -51,10 +51,10 @@ class SharedConnection {
   // The calling process holds the connection no longer. If it kept the state, no other process can continue.
   void Leave();
 
-  // Reads the state that others have left. False: it cannot be had.
+  // Reads the state that others have left. Returns false if it cannot be had.
   bool Read(std::vector<std::byte>* state);
-  // Publishes the state as the calling process leaves it; does nothing if it has not changed. False: it is
-  // too large, keep it.
+  // Publishes the state as the calling process leaves it; does nothing if it has not changed. Returns false
+  // if it is too large: the caller keeps it.
   bool Publish(const Writer& state);
   // The state stays with the calling process until the next Publish().
   void Keep();
@@ -85,7 +85,7 @@ class SharedConnection {
   // is left to take it, except those that are holders already.
   void ForgetLost();
   void ForgetAwaited();
-  // Returns memory for a state of that size; nullptr: there is none.
+  // Returns memory for a state of that size; nullptr if there is none.
   std::byte* Window(uint64_t size);
 
   SharedArena* const arena_;

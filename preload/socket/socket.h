@@ -46,7 +46,7 @@ class Socket {
 
   virtual ssize_t Send(int fd, const iovec* iov, size_t count, int flags) = 0;
   // Sends data of `file` from `offset` on without reading it into memory. Returns how many bytes, at most
-  // `count`; -1 with EAGAIN. 0: not now, or not at all; then the caller reads, and uses Send().
+  // `count`; -1 with EAGAIN. Returns 0 if not now, or not at all: then the caller reads, and uses Send().
   virtual ssize_t SendFromFile(int /*fd*/, int /*file*/, off64_t /*offset*/, size_t /*count*/) { return 0; }
   // `out_flags`: the msg_flags that a recvmsg reports; may be null.
   virtual ssize_t Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) = 0;
@@ -77,11 +77,11 @@ class Socket {
   virtual int Close(int fd) = 0;
   // One more descriptor number (dup) stands for this socket.
   virtual void AddDescriptor(int fd) = 0;
-  // Returns one of its numbers, or -1: none is left.
+  // Returns one of its numbers; -1 if none is left.
   virtual int AnyDescriptor() { return -1; }
   // dup2() or dup3() is about to put something else in `from`'s place. The socket lives on as `to`, a
-  // duplicate that the caller has made and closes (by Close) next. False: not possible; then the caller
-  // closes `from` first, and the number is free for a moment.
+  // duplicate that the caller has made and closes (by Close) next. Returns false if that is not possible:
+  // then the caller closes `from` first, and the number is free for a moment.
   virtual bool MoveDescriptor(int /*from*/, int /*to*/) { return false; }
   // The number was closed without the library's knowledge, and already stands for something else. It must not
   // be used again.
@@ -109,7 +109,7 @@ class Socket {
   // Returns true if its data is, or will be, a stream that the kernel does not know.
   virtual bool IsStream() { return false; }
 
-  // Whether a port mapper knows its listener has changed: publishes it.
+  // Publishes whether a port mapper knows its listener, which has changed.
   virtual void PublishStanding() {}
 
   // F_SETOWN, F_SETOWN_EX, FIOSETOWN or SIOCSPGRP has set or removed the receiver of signals for `fd`.

@@ -41,7 +41,7 @@ class SocketMutex {
     friend class ExpressLock;
     friend class SocketMutex;
     static constexpr uint32_t kLeftoversAlone = 1U << 31;
-    // How many calls may still go the express way, before one looks at everything again.
+    // Returns how many calls may still go the express way, before one looks at everything again.
     [[nodiscard]] uint32_t express_calls() const { return express() & ~kLeftoversAlone; }
     [[nodiscard]] bool leftovers() const { return (express() & kLeftoversAlone) != 0; }
     void set_express_calls(uint32_t calls, bool leftovers = false) {
@@ -81,7 +81,7 @@ class SocketMutex {
   void OpenExpress(uint32_t calls, Express way = Express::kAll) {
     own_.set_express_calls(calls, way == Express::kLeftovers);
   }
-  // Without the lock. True: all may go the express way at this moment.
+  // Returns true if all may go the express way at this moment. Needs no lock.
   [[nodiscard]] bool express_open() const {
     const uint32_t express = own_.express();
     return express != 0 && (express & Own::kLeftoversAlone) == 0;
@@ -111,9 +111,9 @@ class ExpressLock {
   ~ExpressLock() { Unlock(); }
   ExpressLock(const ExpressLock&) = delete;
   ExpressLock& operator=(const ExpressLock&) = delete;
-  // False: the way is closed, and the caller has no lock.
+  // Returns false if the way is closed, and the caller has no lock.
   [[nodiscard]] bool taken() const { return taken_; }
-  // Of a lock that is taken: the way is open for leftovers alone.
+  // For a lock that is taken: returns true if the way is open for leftovers alone.
   [[nodiscard]] bool leftovers() const { return own_.leftovers(); }
   // For a caller that sets errno: the handler of a signal may run here.
   void Unlock() {

@@ -1,9 +1,9 @@
-// A stream socket of the application's in every state it can have: new, listening, connecting, an SDP
-// connection, closed and lingering; and, once it is plain TCP, gone from the library's sight.
+// The application's stream socket in each of its states: new, listening, connecting, an SDP connection,
+// closed and lingering. Once it is plain TCP, the library no longer has it.
 //
-// One lock per socket guards everything in it, the session's engine and queue pair included. Held over system
-// calls that do not block; dropped over those that do. Lock order: StreamSocket, then an observer's
-// (EpollSet), a Listener's, Background's; never two StreamSockets.
+// One lock per socket guards everything in it, with the session's engine and queue pair. A thread holds it
+// over system calls that do not block, and drops it over those that do. Lock order: StreamSocket, then an
+// observer's (EpollSet), a Listener's, Background's; never two StreamSockets.
 #ifndef SDP_PRELOAD_SOCKET_STREAM_SOCKET_H_
 #define SDP_PRELOAD_SOCKET_STREAM_SOCKET_H_
 
@@ -50,15 +50,14 @@ class StreamSocket final : public Socket {
  public:
   enum class State : uint8_t { kNew, kListening, kConnecting, kSdp, kPlain, kClosed };
 
-  // AF_INET, AF_INET6, or kFamilySdp: SDP or nothing.
+  // `domain`: AF_INET, AF_INET6, or kFamilySdp, which means SDP or nothing.
   explicit StreamSocket(int domain);
   // An accepted SDP connection.
   StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local,
                const Address& peer, const KeptOptions& options, bool nonblocking);
-  // Connected, from another program: TakeUp() comes next.
+  // A connection from another program. TakeUp() comes next.
   StreamSocket(int domain, const std::vector<int>& descriptors, std::unique_ptr<SharedConnection> shared);
-  // Neither connected nor listening, from another program; it may have listened: TakeUpListening() comes
-  // next.
+  // A socket from another program that is not connected. TakeUpListening() comes next if it listened there.
   StreamSocket(int domain, const std::vector<int>& descriptors, const KeptOptions& options);
 
   // --- The calls (socket.h)
@@ -102,122 +101,120 @@ class StreamSocket final : public Socket {
     short events = 0;     // poll events that hold now (kSdp, kConnecting)
     short watch = 0;      // what to watch the descriptor for meanwhile; 0: nothing
     int link_fd = -1;     // to be watched in place of the descriptor; -1: the descriptor itself
-    bool device = false;  // link_fd is an RNIC's with a completion queue: before a sleep see LookAtQueue()
-    bool looked = false;  // NoteSlept() is to be told of sleeps, EndLook() of looks
+    bool device = false;  // link_fd is of an RNIC with a completion queue: LookAtQueue() comes before a sleep
+    bool looked = false;  // the caller reports sleeps to NoteSlept(), and looks to EndLook()
     Duration look{};      // how long to look before a sleep; zero: not at all
-    bool shared = false;  // other processes hold the connection, too. Look again soon: they do not say what
-                          // they do to it
+    bool shared = false;  // other processes hold it, too, and do not report what they do: look again soon
     bool left_in_link = false;  // readable by a message that the next receive takes off the link
-    bool read_ahead = false;    // then: so much is unread that no more is to be taken off the link
+    bool read_ahead = false;    // shared, and so much is unread that no more is taken off the link
     uint64_t read_edge = 0;
     uint64_t write_edge = 0;
     int listener_fds[3] = {
         -1, -1, -1};  // kListening: beside the conventional descriptor, readable when accept may succeed
   };
   Readiness GetReadiness();
-  // Returns the poll events that hold, if usual Data and room to write are all that there is to tell of. 0:
-  // GetReadiness() knows. Does not wait for the socket's lock: the caller may hold a lock that comes later in
-  // the lock order.
+  // Returns the poll events that hold if usual Data and room to write are all there is to report. Returns 0
+  // if only GetReadiness() knows. Does not wait for the socket's lock: the caller may hold a lock that comes
+  // later in the lock order.
   [[nodiscard]] uint32_t ReadyExpress();
-  // Returns whether what is in the link is all that there may be to tell of.
+  // Returns true if all that there may be to report is in the link.
   [[nodiscard]] bool NothingTaken() const { return mutex_.express_open(); }
   [[nodiscard]] bool listening() const { return state_.load(std::memory_order_relaxed) == State::kListening; }
-  // A listener's SDP side became readable: see Listener::TakeOn.
+  // Handles a listener's SDP side that has become readable: see Listener::TakeOn.
   bool TakeOnConnections();
-  // The descriptor became ready: takes what is there. `polled`: as of TakeRung(); then data that a look finds
-  // may stay in the link.
+  // Takes what has come after the descriptor became ready. `polled`: as in TakeRung(); then data may stay in
+  // the link.
   void Progress(bool polled = false);
-  // What a thread waits for that looks: poll events; or, edge-triggered, an edge that it has not seen.
+  // What a looking thread waits for: poll events or, if it is edge-triggered, an edge that it has not seen.
   struct Wanted {
     short events = 0;
     bool edges = false;
     uint64_t read_edge = 0;
     uint64_t write_edge = 0;
   };
-  // Before a thread sleeps for a socket over a kernel RNIC (Readiness::device), with others or alone: one
-  // look at the completion queue, without a system call most times. kFound: what it waits for; kCame:
-  // something else, credit perhaps.
+  // Looks once at the completion queue before a thread sleeps (Readiness::device), mostly without a system
+  // call. Returns kFound if what the thread waits for has come, kCame if something else has.
   enum class QueueLook : uint8_t { kNothing, kCame, kFound };
   QueueLook LookAtQueue(const Wanted& wanted);
-  // kUseless: in vain, though something came.
+  // kUseless: something came, but not what the thread waits for.
   enum class LookResult : uint8_t { kFound, kInVain, kUseless, kCrowded };
-  // The last of these is over. True: it must not sleep yet, something has come. `bell`: of the epoll set that
-  // is going to sleep; null: it has none.
+  // Ends a thread's looks. Returns true if the thread must not sleep yet, because something has come. `bell`:
+  // of the epoll set that is going to sleep; null if it has none.
   bool EndLook(LookResult result, const verbs::BellName* bell = nullptr, uint64_t cookie = 0);
   // The peer has rung an epoll set's bell for this link. `polled`: the set looks at the link until EndLook(),
   // and no other thread waits for the link.
   void TakeRung(bool polled);
-  // The sleep is over that began so long ago, by what this socket was waited for, or another of those that
-  // were looked at, or neither.
+  // Notes a sleep of this length. An event of this socket ended it, or one of another socket that was looked
+  // at, or neither.
   enum class WokenBy : uint8_t { kThis, kAnother, kNeither };
   void NoteSlept(Duration lasted, WokenBy by);
-  // The same of a thread that had not looked, because another one did.
+  // Notes such a sleep of a thread that had not looked, because another thread did.
   void NoteSleptUnlooked(WokenBy by);
-  // `bell`: the waiter's, to be heard as well; or null.
+  // `bell`: the waiter's bell, which the peer may ring as well; or null.
   void AddWaiter(Waiter* waiter, iwarp::Bell* bell);
   void RemoveWaiter(Waiter* waiter);
-  // kPlain: not added, the kernel answers for the descriptor.
+  // Returns kPlain, and adds nothing, if the kernel answers for the descriptor.
   State AddObserver(ReadinessObserver* observer, int fd);
   void RemoveObserver(ReadinessObserver* observer, int fd);
 
-  // One of its descriptors, -1 if the application has closed them all.
+  // Returns one of the socket's descriptors; -1 if the application has closed them all.
   int AnyDescriptor() override;
-  // One that is not `fd`, -1 if there is none.
+  // Returns a descriptor of the socket that is not `fd`; -1 if there is none.
   int OtherDescriptor(int fd);
 
   // --- For inheritance
-  // With own() locked: what another program has to know that gets this socket.
+  // Adds what another program has to know to take over this socket. The caller holds own().
   void HandOver(uint64_t inode, Giver giver, Guests& guests, Handover* out, HandoverFds* fds);
   [[nodiscard]] bool connected() const { return state_.load(std::memory_order_relaxed) == State::kSdp; }
   // Other processes hold the connection, too.
   bool IsShared();
-  // What keeps a connection to this process that the peer can let go of, memory that was lent or a copy of
-  // it, is asked back, and waited for.
+  // Asks the peer to let go of lent memory and of its copies, which keep a connection to this process. Waits
+  // for that.
   void SettleToGive();
-  // One step of a connect that is under way in the background. False: there is none, or it was waited for in
-  // vain.
+  // Takes one step of a connect that is under way in the background. Returns true if the connect is still to
+  // be waited for.
   bool StepConnect();
   void NoteWaitedForConnect();
-  // A connect that is under way ends, and one that has not at the deadline goes on by TCP, which the kernel
-  // knows all of. False: it may not, or a thread sleeps in it.
+  // Waits for a connect that is under way. At the deadline the connect goes on by TCP, of which the kernel
+  // knows all. Returns false if it may not, or if a thread sleeps in it.
   [[nodiscard]] bool SettleConnect(Time deadline);
-  // `front`: of the connection, for as long as another process has its state. False: there is no such
-  // connection any more.
+  // `front`: the connection's front, used while another process has the state. Returns false if there is no
+  // such connection any more.
   [[nodiscard]] bool TakeUp(Bytes front);
-  // Takes both descriptors over. False: the kernel answers for the listener from here on.
+  // Takes the listener over. Returns false if the kernel answers for the listener from here on.
   [[nodiscard]] bool TakeUpListening(const Handover::Listener& from, const Handover::ListenerFds& fds);
 
   // --- For process_life
-  // False: locked for this fork already. Only the forking thread calls these.
+  // Only the forking thread calls these. Returns false if the socket is locked for this fork already.
   bool LockForFork();
   void UnlockAfterFork();
-  // Before the lock is taken for a fork, or to give the connection away: threads leave the link's read, and
-  // wait by poll until UnlockAfterFork(). One that cannot be reached keeps the connection until it wakes.
+  // Has threads leave the link's read, before a fork or before the connection is given away. Threads wait by
+  // poll until UnlockAfterFork(). A thread that cannot be reached keeps the connection until it wakes.
   void EndLinkRead(Time deadline);
-  // With the lock held, before fork: an SDP connection is the child's, too.
+  // Returns true if this is an SDP connection that other processes can have, too. The caller holds the lock.
   [[nodiscard]] bool shareable() const {
     return state_ == State::kSdp && session_ != nullptr && !foreign_ && session_->portable();
   }
   void ShareWithChild();
-  // Before that: memory that the peer knows of keeps the connection to this process. It is asked back
-  // (SDP 9.5.4, 9.5.5). A receive buffer's return is waited for; of a send buffer there is a copy.
+  // Before ShareWithChild(), asks back memory that the peer knows of, which keeps the connection to this
+  // process (SDP 9.5.4, 9.5.5). Waits for a receive buffer to come back; a copy replaces a send buffer.
   void SettleLoans(Time deadline);
-  // In the child of a fork, lock held: what was not shared is the parent's.
+  // In the child of a fork, leaves to the parent what is not shared. The caller holds the lock.
   void DisownAfterFork();
   void NoteForkInParent();
-  // A seccomp filter comes: what is found out by system calls now can be used behind it.
+  // Finds out by system calls, before a seccomp filter comes, what can be used behind it.
   void PrepareConfinement(int fd);
-  // Behind that of all sockets: a listener waits until `give_up` for what other processes have taken on.
+  // After all sockets have prepared: a listener waits until `give_up` for what other processes have taken on.
   void FinishConfinement(Time give_up);
-  // What other threads send from here on is EPIPE without a signal.
+  // Other threads' sends fail with EPIPE from here on, without a signal.
   static void NoteProcessEnds();
-  // The process ends, or an exec is about to close its descriptors: what it has sent must leave, and the peer
-  // must learn that no more comes. One step, without waiting. Returns true if nothing of this socket holds
-  // the process up any more. `interrupted`: a thread that a signal has taken out of its call for good; 0:
-  // none. Must not be called in a handler.
+  // Takes one step, without waiting, before the process ends or an exec closes the descriptors. What was sent
+  // must leave, and the peer must learn that no more comes. Returns true if this socket no longer holds the
+  // process up. `interrupted`: a thread that a signal has taken out of its call for good, or 0. Must not be
+  // called in a handler.
   enum class ProcessEnd : bool { kExit, kExec };
   [[nodiscard]] bool StepToEnd(ProcessEnd how, pthread_t interrupted);
-  // In a handler, or without memory: as far as no peer has to be waited for.
+  // Ends the connection in a handler, or without memory, as far as that needs no wait for the peer.
   void EndAtOnce();
 
  private:
@@ -245,25 +242,25 @@ class StreamSocket final : public Socket {
   ~StreamSocket() override;
 
   // stream_socket.cc
-  // The process's first connection or listener over SDP comes.
+  // Prepares for the process's first connection or listener over SDP.
   static void NoteFirst();
   void EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer,
                 stats::Role role);
   void BecomePlain(int fd, stats::FallbackReason reason, const std::string& text);
-  // `publish` false: the caller does it again before it returns.
+  // `publish` false: the caller publishes the statistics before it returns.
   void AfterProgress(bool publish = true);
   // At the end of a call that has moved data, after AfterProgress(false).
   void PublishTraffic();
   // Takes what has come, if the connection is this process's to read.
   void Look();
-  // Like Look(), but leaves some of it to the next look where the kernel goes on to tell of it.
+  // Like Look(), but leaves some of it to the next look where the kernel goes on to report it.
   void TakeFromLink();
-  // Like Look(), until nothing more has come: a reset stands behind the bytes that were ahead of it, and TCP
-  // knows of it before those are read.
+  // Looks until nothing more has come. A reset comes behind earlier bytes, and TCP knows of it before those
+  // are read.
   void LookToTheEnd();
   void AnswerRefused();
   void NoteAbort();
-  // What poll finds, as poll events.
+  // Returns the poll events that hold now.
   [[nodiscard]] short ReadyNow() const;
   [[nodiscard]] bool InCloseWait() const { return preload::InCloseWait(tcp_view(), session_->cause()); }
   [[nodiscard]] TcpView tcp_view() const {
@@ -284,8 +281,8 @@ class StreamSocket final : public Socket {
     return queue_pair().direct() != nullptr && shared_ == nullptr && !board_.hears_doorbells() &&
            !options_.tells_queue();
   }
-  // Returns how many bytes in the link make the socket readable where they are. Nothing: only a look at the
-  // link tells what is there.
+  // Returns how many bytes in the link make the socket readable where they are. Returns nothing if only a
+  // look at the link tells what is there.
   [[nodiscard]] std::optional<uint64_t> LeftInLink() const;
   [[nodiscard]] bool ComesDirect() const { return LeftInLink().value_or(0) != 0; }
   // stream_socket_express.cc
@@ -303,56 +300,57 @@ class StreamSocket final : public Socket {
   }
   void FinishExpress(ExpressLock& lock);
 
-  // What came before the connection was anybody's to wait for, who is about to wait by poll or epoll.
+  // Takes what the link does not report to a wait, before a thread waits by poll or epoll (has_untold()).
   void TakeUntold();
   [[nodiscard]] bool HasUntold() const;
-  // Still neither connected nor listening, it is another process's, too: what the one makes of it the other
-  // would not know of.
+  // Returns true if another process also has the socket, which has no connection yet. Neither process would
+  // know what the other makes of it.
   [[nodiscard]] bool IsCommon(int fd) const;
-  // Whoever has closed answers what is sent with a reset, which the next call is to know of.
+  // Looks for the reset by which a closed peer answers what is sent. The next call has to know of it.
   void LookForRefusal();
-  // Whether the link is over, in the kernel's words alone: nothing is read.
+  // Asks the kernel whether the link has ended, and reads only if it has.
   void GlanceAtLink();
-  // What is unread goes from process to process with a shared connection.
+  // A shared connection's unread bytes go from process to process. At so many, no more is read ahead.
   static constexpr size_t kReadAheadOfShared = 64 << 10;
 
   // stream_socket_wait.cc
-  // What the handlers of signals do to a sleep: kRestart heeds SA_RESTART, as TCP does without a time-out.
+  // What signal handlers do to a sleep. kRestart heeds SA_RESTART, as TCP does without a time-out.
   enum class Signals : uint8_t { kInterrupt, kRestart };
-  // kSolicited: of the peer's messages none has to end it but a solicited one (SDP 14.2).
-  // kData: whom more to be read, and the end, is the news.
-  // kMessage: kData, for a caller that takes a message off the link itself (Session::ReceiveDirect).
+  // kSolicited: of the peer's messages only a solicited one has to end the sleep (SDP 14.2).
+  // kData: only more to be read, or the end, is of use.
+  // kMessage: as kData, for a caller that takes a message off the link itself (Session::ReceiveDirect).
   enum class Awaited : uint8_t { kAll, kData, kMessage, kSolicited };
   [[nodiscard]] static bool AwaitsData(Awaited awaited) {
     return awaited == Awaited::kData || awaited == Awaited::kMessage;
   }
   int WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited = Awaited::kAll,
                     const HandlerWatch& handlers = {});
-  // The sleep in it: until `link` is ready or somebody wakes the waiters, with `lock` dropped. 0, or an errno
-  // as above. `handlers`: also if one has run since that would have ended it.
+  // Sleeps with `lock` dropped until `link` is ready or a thread wakes the waiters. Returns 0 or an errno.
+  // `handlers`: a handler that has run since, and would have ended the sleep, ends it at once.
   int SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals,
                     const HandlerWatch& handlers = {}, Awaited awaited = Awaited::kAll);
   // stream_socket_look.cc
-  // What a call does first that may come in vain, and again at once: without a system call where the RNIC can
-  // do that. True: something came. `takes`: the caller takes the data that has come, and publishes that.
+  // Looks at the beginning of a call for what has come, without a system call where the RNIC can do that.
+  // Returns true if something came. `takes`: the caller takes the data, and publishes that.
   bool LookAtLink(bool takes = false, Session::PollFor wanted = Session::PollFor::kNow);
   bool LookForEnd();
   // Returns true if the link is a local one.
   [[nodiscard]] bool OnLocalLink() const;
   // Returns true if threads sleep in Send or Receive on a local link: there they sleep in poll.
   [[nodiscard]] bool HasSleepers() const { return calls_inside_ != 0 && OnLocalLink(); }
-  // MayHearByBell() tells whether a sleeper may ask for its bell. After HearByBell() the peer rings `bell`
-  // when it writes next; false: something has come already. LeaveBell() ends that; true: the caller has to
-  // read.
+  // MayHearByBell() returns true if a sleeper may ask for its bell. HearByBell() has the peer ring `bell`
+  // when it writes next, or returns false if something has come already. LeaveBell() ends that, and returns
+  // true if the caller has to read.
   [[nodiscard]] bool MayHearByBell() const;
   bool HearByBell(const verbs::BellName& bell, uint64_t cookie = 0);
   bool LeaveBell();
-  // The thread will sleep for its bell alone: the helper watches the link for its end, and for a doorbell of
-  // a peer that cannot ring. Ends with quiet_.RelyOnNoMore(). Returns false if the helper does not.
+  // Has the helper watch the link while the thread sleeps for its bell alone: for the link's end, and for a
+  // doorbell of a peer that cannot ring. Returns false if the helper does not. Ends with
+  // quiet_.RelyOnNoMore().
   bool RelyOnHelper();
   // Returns true if a wait looks at the link before it sleeps: it is this process's, and no thread reads it.
   [[nodiscard]] bool LooksBeforeSleep() const;
-  // More to be read, or to be asked for, than before.
+  // What a reader finds: bytes to read, and bytes that the peer advertises.
   struct ReadSide {
     uint64_t bytes = 0;
     uint64_t advertised = 0;
@@ -361,7 +359,7 @@ class StreamSocket final : public Socket {
   [[nodiscard]] ReadSide read_side() const {
     return {.bytes = engine().readable_bytes(), .advertised = engine().advertised_bytes()};
   }
-  // How things stood when a wait began.
+  // The state when a wait began.
   struct WaitMark {
     HandlerWatch handlers;
     uint64_t wakes;
@@ -370,24 +368,23 @@ class StreamSocket final : public Socket {
   [[nodiscard]] WaitMark MarkWait(const HandlerWatch& handlers) const {
     return {.handlers = handlers, .wakes = board_.wakes(), .read_side = read_side()};
   }
-  // The wait has slept, after a look.
+  // Notes that the wait has slept, after a look.
   void NoteWait(Awaited awaited, const WaitMark& mark, Duration lasted);
-  // Behind progress: something that this wait is for.
+  // After progress: returns true if something has come that this wait is for.
   [[nodiscard]] bool CameFor(Awaited awaited, const WaitMark& mark) const {
     return awaited == Awaited::kAll || board_.wakes() != mark.wakes || session_->link_ended() ||
            (AwaitsData(awaited) && read_side() != mark.read_side);
   }
-  // A message is in the link that the caller will take off it.
+  // Returns true if the link has a message that the caller will take off it.
   [[nodiscard]] bool ComesFor(Awaited awaited) const {
     return awaited == Awaited::kMessage && TakesDirect() && session_->ComesDirect();
   }
-  // Looks for a bounded time, with `lock` given back in between, over what is no use to the caller (credit,
-  // to a reader) too; then asks to be woken. 0: something has come, or changed, meanwhile. EINTR: a handler
-  // ran that ends a sleep. Nothing: it is time to sleep.
+  // Looks for a bounded time, and drops `lock` in between. Goes on after what is no use to the caller
+  // (credit, to a reader), then asks to be woken. Returns 0 if something has come or changed, EINTR if a
+  // handler ran that ends a sleep, and nothing if it is time to sleep.
   std::optional<int> LookBeforeSleep(Lock& lock, Time deadline, Awaited awaited, const WaitMark& mark,
                                      Signals signals);
   bool TakeBeforeSleep(Awaited awaited);
-  void LeaveToBackground();
   [[nodiscard]] Report::Names names() const {
     return {.fd = descriptors_.empty() ? -1 : descriptors_.front(),
             .local = local_,
@@ -395,8 +392,8 @@ class StreamSocket final : public Socket {
             .sdp_peer = sdp_peer_};
   }
 
-  // What this thread's earlier call has left behind because a signal handler jumped out of it. First in every
-  // call that may sleep, or that takes from the link.
+  // Mends what this thread's earlier call left behind when a signal handler jumped out of it. Comes first in
+  // every call that may sleep, or that takes from the link.
   void MendJump(Lock& lock, int fd, const void* frame);
 
   class Call;  // call.h
@@ -404,7 +401,7 @@ class StreamSocket final : public Socket {
   // nothing, the call returns what it has moved. kOver: the call ends, see Call::Ended(). kFailed: with
   // errno, nothing was moved.
   enum class Step : uint8_t { kGoOn, kAgain, kDone, kOver, kFailed };
-  // Nothing more can be sent, for ever or for the error that is to be reported first.
+  // Returns true if nothing can be sent, ever again or before the error is reported.
   [[nodiscard]] bool CannotSend() const { return pending_error_ != 0 || !engine().can_send(); }
 
   // stream_socket_send.cc
@@ -417,8 +414,8 @@ class StreamSocket final : public Socket {
   Step SendByLoan(Call& call, Sending* send);
   Step SendByCopy(Sending* send);
   Step AwaitRoom(Call& call, Sending* send);
-  // In CLOSE_WAIT, when the peer has gone: TCP takes what is sent, and the reset that answers it is the next
-  // call's error.
+  // In CLOSE_WAIT, when the peer has gone: takes the bytes as TCP does. The reset that answers them is the
+  // next call's error.
   ssize_t SendToNobody(size_t bytes);
 
   // stream_socket_receive.cc
@@ -429,7 +426,7 @@ class StreamSocket final : public Socket {
   Step LookForMore(Receiving* run);
   Step EndOfReceive(Call& call, Receiving* run);
   Step AwaitData(Call& call, Receiving* run);
-  // A reader's sleep is over, and the socket was closed meanwhile: RunLinger has waited for that.
+  // Has RunLinger go on after a reader's sleep, if the socket was closed meanwhile.
   void LetGoOn();
 
   // stream_socket_urgent.cc
@@ -437,8 +434,8 @@ class StreamSocket final : public Socket {
   void PassMark();
   [[nodiscard]] uint64_t ReadableAtOnce() const { return urgent_mark_.readable_at_once(engine()); }
   [[nodiscard]] bool FillsReceiveBuffer() const;
-  // FIONREAD's answer, if all that counts is here or can stay in the link.
-  std::optional<int> CountWhereItIs();
+  // Returns FIONREAD's answer if all that counts is here or can stay in the link.
+  std::optional<int> CountWhereItIs();  // stream_socket_ioctl.cc
 
   // stream_socket_options.cc
   int GetStreamInfo(int fd, void* value, socklen_t* length);
@@ -451,25 +448,25 @@ class StreamSocket final : public Socket {
   void ApplyBcopyThreshold();
 
   // stream_socket_limits.cc
-  // SO_RCVLOWAT, but never so much that the peer cannot send it (the kernel bounds it by the receive buffer).
+  // Returns SO_RCVLOWAT, but no more than the peer can send. (The kernel bounds it by the receive buffer.)
   size_t LowWater() const;
   [[nodiscard]] size_t SendLimit() const;
-  // How many bytes a send may take now.
+  // Returns how many bytes a send may take now.
   [[nodiscard]] size_t SendRoom() const { return RoomWithin(SendLimit()); }
   // A link with less room than this, and less than the caller has to send, is full.
   static constexpr size_t kLeastRoom = 32 * 1024;
-  // Returns how much of `wanted` a call may hand to the link at a time. 0: the link is full, and what waits
-  // for it is told when it is not.
+  // Returns how much of `wanted` a call may hand to the link at a time. Returns 0 if the link is full; room
+  // is then an edge (Board::NoteRoom).
   size_t LinkRoom(size_t wanted);
   [[nodiscard]] uint64_t Queued() const;  // bytes that have not left
   [[nodiscard]] size_t RoomWithin(size_t limit) const;
-  // A send of so many bytes may leave them to the library and return, though no peer has taken any.
+  // Returns true if a send may leave so many bytes to the library and return, though the peer has taken none.
   [[nodiscard]] bool MayBuffer(size_t bytes) const;
-  // What poll tells a writer.
+  // Returns true if poll reports room to a writer.
   [[nodiscard]] bool Writable() const;
-  // A sender of files has found the link full, and nothing is unsent.
+  // Returns true if a writer has found the link full, and it still is.
   [[nodiscard]] bool AwaitsLinkRoom() const;
-  // After progress: is there room again for a writer that found none?
+  // After progress: notes whether there is room again for a writer that found none.
   void NoteSendRoom();
   // An option may have changed the sizes of buffers.
   void AfterBufferSize();
@@ -482,11 +479,8 @@ class StreamSocket final : public Socket {
   bool UrgentInterrupts();
   bool ListensForPeer();
   Background::Wait IdleWait();
-  Background::Wait TrimmedWait(Time now);
-  // The link at `fd` is waited for, if anything of it is of interest.
-  [[nodiscard]] Background::Wait LinkWait(int fd, Time deadline) const;
 
-  // Keeps the bytes of `data` for the next message, if there are time and room to. False: send them.
+  // Keeps `data` for the next message, if time and room allow. Returns false if it is to be sent at once.
   bool Cork(std::span<const iovec> data, size_t total);
 
   // stream_socket_shared.cc
@@ -495,53 +489,53 @@ class StreamSocket final : public Socket {
   void LeaveShared();
   void PublishShared();
   [[nodiscard]] bool ThawShared();
-  // The lock was taken for a look: if nothing was changed when it is given back, nothing is left to the
-  // others.
+  // Notes that the lock was taken only for a look. If nothing has changed when it is released, the other
+  // processes keep the state that they have.
   void OnlyLooks();
-  // Leaves the state to the others. False: it is too much.
+  // Leaves the state to the other processes. Returns false if it is too large.
   bool FreezeShared();
   template <typename Archive>
   void VisitShared(Archive& ar);
-  // What is the socket's of that state.
+  // Returns the socket's own part of that state.
   std::vector<std::byte> FreezeFront();
-  // Another process has the rest, and will leave it (away_). False: these bytes are nobody's front.
+  // Takes the front; another process will leave the rest (away_). Returns false if the bytes are no front.
   [[nodiscard]] bool ExpectShared(Bytes front);
-  // The connection is the process's own; false: there is no place to share it. Lock() comes next.
+  // Begins to share the process's own connection. Returns false without a place for it. Lock() comes next.
   [[nodiscard]] bool StartSharing();
   void LoseShared();
   [[nodiscard]] int LinkFd() const {
     return lingering_.fd() >= 0 || descriptors_.empty() ? lingering_.fd() : descriptors_.front();
   }
-  // This process alone holds the connection from here on, with all its state; it holds it no longer.
+  // StopSharing: this process alone holds the connection, with all its state. DropShared: it no longer does.
   void StopSharing();
   void DropShared();
-  // With own() locked, not entered. Returns true, with the shared lock, if other processes hold the
-  // connection and it needs nothing of this one.
+  // Returns true, with the shared lock, if other processes hold the connection and it needs nothing of this
+  // one. The caller holds own() alone.
   bool OthersGoOn();
   void ForgetShared();
-  // From _exit, or a signal's handler. True: the end of the connection is this process's to make, and its
-  // newest state is here.
+  // For _exit and signal handlers. Returns true if this process has to end the connection, and has its newest
+  // state.
   bool FinishSharedAtOnce();
-  // Nobody tells a sleeper what another process does to the connection: it looks again after this.
+  // Returns after how long a sleeper looks again: no process tells another what it does to the connection.
   Duration NextNap();
   [[nodiscard]] bool foreign() const { return foreign_ || away_; }
-  // Of a connection that others hold, too: what this process has to bring to its end before they can go on
+  // Returns true if this process has something to finish before the other holders of the connection can go on
   // without it.
   [[nodiscard]] bool keeps_from_others() const {
     return session_->has_unsent() || (lending_.offered() && !session_->link_ended());
   }
-  // Until foreign() no longer holds: the call waits as for a peer that takes nothing, or says nothing. 0, or
-  // an errno: EAGAIN, EINTR; EIO: it never will. `deadline`: of the whole call; if it has none yet, `timeout`
-  // (0: without end) from now.
+  // Waits until foreign() no longer holds, as for a peer that takes nothing, or says nothing. Returns 0,
+  // EAGAIN, EINTR, EBADF if the socket was closed, or EIO if it is foreign for ever. `deadline`: of the whole
+  // call; if it has none yet, `timeout` (0: without end) from now.
   int AwaitConnection(Lock& lock, bool nonblocking, Duration timeout, Time* deadline);
-  // For a moment, once: of calls that cannot say EAGAIN.
+  // Waits for a moment, and only once, in calls that cannot return EAGAIN.
   void AwaitOwner(Lock& lock);
   Lock LockWithOwner();
 
   // stream_socket_move.cc
-  // After progress: the connection leaves its link, or has another one.
+  // After progress: follows the connection as it leaves its link, or has another one.
   void FollowMove();
-  // The same where nobody waits for the connection any more.
+  // Moves the connection on, also where no thread waits for it any more.
   void LeadMove();
   Background::Wait RunMove(Time look_again);
 
@@ -551,62 +545,62 @@ class StreamSocket final : public Socket {
   SharedConnection::View LockToGive(bool brings, Time deadline);
 
   // stream_socket_zcopy.cc. SendLent and ReceiveLent return the bytes moved from or into the beginning of the
-  // memory. Less than all with no error: the rest is to be copied. Nothing (ReceiveLent): the memory could
-  // not be lent. `error` as of WaitForChange.
+  // memory. If that is less than all without an error, the caller copies the rest. ReceiveLent returns
+  // nothing if the memory could not be lent. `error`: as WaitForChange() returns it.
   size_t SendLent(Call& call, Bytes data, int* error);
   std::optional<size_t> ReceiveLent(Call& call, MutableBytes room, bool advertise, int* error);
   class WhileLent;
-  // While memory is lent to be read: until it has been, the call is interrupted or late, or no reader comes.
+  // Waits until the peer has read the lent memory, the call is interrupted or late, or no reader comes.
   // Returns 0, EINTR or EAGAIN.
   int AwaitReader(Call& call, size_t size);
   int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals,
                   Time solicited_until = Time{});
-  // Nothing is waited for on this connection but that the memory comes back which a sender has lent, and
-  // nothing waits to be sent.
+  // Returns true if the connection waits for nothing but the memory that a sender has lent, and nothing waits
+  // to be sent.
   [[nodiscard]] bool AwaitsSolicitedAlone() const;
   void FinishLoan(Lock& lock, int fd, Loan* loan);
   void CollectLoans();
-  // The same where the connection is to be other processes', too: copies come back as well.
+  // Asks back loans, and copies as well, since other processes are to have the connection, too.
   void WithdrawLoans();
-  // A reader only looks, or does not wait, and `enough` bytes are not here: what the peer offers to be read
-  // is to come by itself (SDP 9.5.2.1).
+  // Has the peer send what it offers to be read (SDP 9.5.2.1), if fewer than `enough` bytes are here. For a
+  // reader that only looks, or does not wait.
   void WantBcopy(uint64_t enough);
 
   // stream_socket_connect.cc
   int ConnectInline(Lock& lock, int fd);
-  // A connect while another one is under way.
-  // Until no connect is under way. 0, EINTR, or EAGAIN when `timeout` (0: without end) is over.
+  // Waits until no connect is under way. Returns 0, EINTR, or EAGAIN when `timeout` (0: without end) is over.
   int AwaitConnect(Lock& lock, Duration timeout);
+  // A connect while another one is under way.
   int JoinConnect(Lock& lock, int fd);
   int FailAgain(int fd);
   int ShutDownConnect(int fd);
   int FailTaken();
   ConnectAttempt::Outcome LeadAttempt(int fd, Time now);
-  // The helper goes on with it. False: there is none.
+  // Leaves the connect to the helper thread. Returns false if there is none.
   bool LeaveConnect();
   int ReportConnected(int fd);
-  // AF_UNSPEC: without a peer from here on.
+  // For AF_UNSPEC: the socket has no peer from here on.
   int Disconnect(int fd);
   int FinishConnect(int fd, ConnectAttempt::Outcome outcome);
   Background::Wait RunAttempt(Time now);
-  // With an outcome that is not kPending.
+  // `outcome` is not kPending.
   void EndAttempt(int fd, ConnectAttempt::Outcome outcome);
   void StepAttempt();
 
   // stream_socket_listen.cc
   void EnterListening(int fd);
   void StopListening(int fd);
-  // Another process has shut the listener down: then it is one no more here either.
+  // Returns true if another process has shut the listener down. Then this process stops listening, too.
   bool WasShutDown();
   static void FinishStart(Session& session, int fd);
 
   // stream_socket_in_call.cc
-  // The last number is about to be closed: threads that sleep in calls have the connection until they return.
-  // False: there are none.
+  // Keeps the connection for threads that sleep in calls, when the last descriptor is about to be closed.
+  // Returns false if it does not.
   bool KeepForCalls(int fd);
-  // The last of them is about to return.
+  // Closes it when the last of these calls is about to return.
   void EndForCalls(Lock& lock);
-  // `fd`, if it is the socket's still, else another number of its link.
+  // Returns `fd` if it is still the socket's, else another descriptor of its link.
   [[nodiscard]] int NumberNow(int fd) const;
 
   // stream_socket_close.cc
@@ -614,31 +608,37 @@ class StreamSocket final : public Socket {
   void GoOnWithout(int fd);
   int CloseLast(Lock& lock, int fd);
   void EndStream();
-  // The kernel has taken all that there is to send, and sent it. What it keeps for a peer that has no room is
-  // lost if the peer sends anything, credit as a rule, when nobody has the link any more. As far as one may
-  // ask it (Confined).
+  // Returns true if the kernel has taken and sent all bytes, as far as this process may ask (Confined). Bytes
+  // that it keeps for a peer without room are lost if the link is closed and the peer sends anything, such as
+  // credit.
   [[nodiscard]] bool AllSent(int link);
-  // 0, or why not: EAGAIN at the deadline; with Signals::kInterrupt, EINTR. Lets go of the lock while it
-  // sleeps.
+  // Waits for that. Returns 0, EAGAIN at the deadline or, with Signals::kInterrupt, EINTR. Drops the lock
+  // while it sleeps.
   int AwaitSent(Lock& lock, int fd, Time deadline, Signals signals);
   [[nodiscard]] bool MayGoAtOnce(int fd);
   [[nodiscard]] bool KinHasAll(int fd) const;
   int DescriptorToLinger(Lock& lock, int fd);
-  Background::Wait RunInBackground(Time now);
-  Background::Wait RunLinger(Time now);
-  // A connect that was under way when the socket was closed. False: it goes on. Then there is a session, or
-  // it has come to nothing.
-  bool StepClosedConnect(Time now);
   void DropSession();
+
+  // stream_socket_background.cc
+  void LeaveToBackground();
+  Background::Wait RunInBackground(Time now);
+  Background::Wait TrimmedWait(Time now);
+  // Returns a wait for the link at `fd`, if any event of it is of interest.
+  [[nodiscard]] Background::Wait LinkWait(int fd, Time deadline) const;
+  Background::Wait RunLinger(Time now);
+  // Steps a connect that was under way when the socket was closed. Returns false while the connect goes on.
+  // Afterwards there is a session, or the connect has come to nothing.
+  bool StepClosedConnect(Time now);
 
   // stream_socket_quiet.cc
   void LookIfUnread(Time since);
   void TakeUnread();
-  // The helper is to read what the program does not.
+  // Returns true if the helper is to read what the program does not.
   [[nodiscard]] bool HasQuietLink() const;
 
   // stream_socket_end.cc
-  // A number of it is not close-on-exec.
+  // Returns true if a descriptor of the socket is not close-on-exec.
   [[nodiscard]] bool SurvivesExec() const;
   void StepToSent();
 
@@ -648,7 +648,7 @@ class StreamSocket final : public Socket {
   const bool native_;  // made as kFamilySdp
   std::vector<int> descriptors_;
   std::optional<bool> nonblocking_;
-  bool appends_ = false;  // as known with it
+  bool appends_ = false;  // O_APPEND, as known with nonblocking_
   bool listener_forced_nonblocking_ = false;
   bool plain_clients_allowed_ = true;  // of a listener
   bool listens_for_others_ = false;
@@ -665,7 +665,7 @@ class StreamSocket final : public Socket {
   Address local_;  // conventional
   Address peer_;
   int pending_error_ = 0;  // SO_ERROR
-  // Sends with MSG_ZEROCOPY that the error queue has told of, and that there were.
+  // Sends with MSG_ZEROCOPY: those that the error queue has reported, and all of them.
   uint32_t zero_copies_told_ = 0;
   uint32_t zero_copies_sent_ = 0;
   bool connects_inline_ = false;  // the caller of connect() goes on with it, not the helper
@@ -673,7 +673,7 @@ class StreamSocket final : public Socket {
   bool connect_reported_ = false;  // connect() has said that there is a connection
   bool receive_shut_ = false;
   bool send_shut_ = false;  // in CLOSE_WAIT, when the engine is over
-  // A connect in the background: until the next one the socket is as one whose connection has ended.
+  // By a connect in the background. Until the next one the socket is like one whose connection has ended.
   bool connect_failed_ = false;
   bool error_outlived_ = false;  // pending_error_ is that of a connection which AF_UNSPEC has ended
   bool locked_for_fork_ = false;
@@ -686,13 +686,13 @@ class StreamSocket final : public Socket {
   Time look_for_refusal_{};
   Time found_nothing_{};  // by CoarseNow(): when a receive that does not wait last looked in vain
   Time look_for_credit_{};
-  bool waited_for_connect_ = false;  // by a fork, in vain
-  bool waited_in_vain_ = false;      // for that process; since it has gone away
-  bool responsible_ = false;         // this process left bytes unsent when it used the connection last
-  bool leaving_ = false;             // closed here, but for those bytes; others may hold it
-  bool child_shares_ = false;        // around fork
-  bool unchanged_ = false;  // since the state was left to the others, but for what the lock's owner does
-  std::vector<std::byte> left_front_;  // of that state, what is the socket's
+  bool waited_for_connect_ = false;    // a fork has, in vain
+  bool waited_in_vain_ = false;        // for the process that keeps the connection
+  bool responsible_ = false;           // this process left bytes unsent when it used the connection last
+  bool leaving_ = false;               // closed here, except for those bytes; others may hold it
+  bool child_shares_ = false;          // around fork
+  bool unchanged_ = false;             // since the state was left to the others, except by the lock's owner
+  std::vector<std::byte> left_front_;  // the socket's own part of that state
   int naps_ = 0;
   Time left_until_ =
       kNever;  // a writer leaves reading to another process till then; kNever: it has not begun to
@@ -718,9 +718,9 @@ class StreamSocket final : public Socket {
   std::atomic<bool> yields_{false};  // the background's alone: its last look found a connection that the
                                      // application's calls move as well
   Lingering lingering_;              // since the program has closed its descriptors
-  int calls_inside_ = 0;         // threads in Send and Receive: whoever else has the lock finds them asleep
-  uint32_t jumps_before_ = 0;    // of all threads, when the first of those came
-  bool kept_for_calls_ = false;  // closed, but for them: lingering_ has the descriptor
+  int calls_inside_ = 0;  // threads in Send and Receive: a thread that has the lock finds the others asleep
+  uint32_t jumps_before_ = 0;    // of all threads, when the first of those calls came
+  bool kept_for_calls_ = false;  // closed, except for those calls: lingering_ has the descriptor
 
   Report report_;
   Address sdp_peer_;

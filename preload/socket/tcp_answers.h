@@ -22,9 +22,9 @@ struct TcpView {
   bool send_shut = false;     // in CLOSE_WAIT, when the engine has ended: shutdown(SHUT_WR), or a send
 };
 
-// The peer had nothing more to say, and left without waiting for our end: only what we send from now on is an
-// error. Its AbortConn may come together with the link's end, and is a reset. A reset that comes while credit
-// updates of ours are under way, of which the program knows nothing, is its kernel's answer to these.
+// Returns true if the peer had nothing more to say, and left without waiting for our end. Only what we send
+// from now on is an error. The peer's AbortConn may come together with the link's end, and is a reset. A
+// reset that comes while credit updates of ours are under way is its kernel's answer to these.
 [[nodiscard]] inline bool PeerLeftInOrder(const engine::Engine& e, const verbs::LinkCause& cause) {
   const bool left =
       cause.end == verbs::LinkEnd::kClosedByPeer ||
@@ -33,8 +33,8 @@ struct TcpView {
          e.abort_reason() == engine::AbortReason::kLinkLost;
 }
 
-// The peer has closed and left, and the program has not closed yet. TCP keeps such a connection in
-// CLOSE_WAIT. Programs that treat POLLHUP as an error must still be able to read the data.
+// Returns true if the peer has closed and left, and the program has not closed yet. TCP keeps such a
+// connection in CLOSE_WAIT. Programs that treat POLLHUP as an error must still be able to read the data.
 [[nodiscard]] inline bool InCloseWait(const TcpView& view, const verbs::LinkCause& cause) {
   return PeerLeftInOrder(view.engine, cause) && !view.engine.send_closed() && !view.send_shut &&
          view.pending_error == 0;

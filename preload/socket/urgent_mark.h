@@ -30,11 +30,11 @@ class UrgentMark {
     return passed_ && e.at_mark() && passed_at_ == e.urgent_announcements();
   }
   [[nodiscard]] bool at_mark(const engine::Engine& e) const { return e.at_mark() && !passed(e); }
-  // POLLPRI.
+  // Returns true for POLLPRI.
   [[nodiscard]] bool urgent(const engine::Engine& e) const {
     return e.oob_pending() || (e.urgent() && !passed(e));
   }
-  // FIONREAD.
+  // Returns FIONREAD's answer.
   [[nodiscard]] uint64_t readable_at_once(const engine::Engine& e) const {
     return passed(e) ? e.readable_bytes() : e.readable_to_mark();
   }

@@ -28,7 +28,7 @@ class Bell {
   // Makes the socket, if there is none yet. Returns false if no descriptor is left. Keeps errno.
   bool Open();
   void Close();
-  // Wakes who sleeps for it, from this process. A bell whose queue is full has been rung. Needs Open().
+  // Wakes the sleeper of this process's own bell. A bell whose queue is full has been rung. Needs Open().
   void RingSelf();
   // In the child of a fork, whose parent has the bell, too: makes another one under this number, and rings
   // it.

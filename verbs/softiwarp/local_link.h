@@ -1,16 +1,16 @@
 // The link of a connection whose two ends share memory (local/memory.h). The byte stream of MPA's full
 // operation goes through two rings. The TCP connection stays open beside them, and carries nothing but
-// doorbells: single bytes that wake an end which sleeps on its descriptor, whether in poll, in an epoll set
-// or in another process. Its end is the connection's end.
+// doorbells: single bytes. They wake an end that sleeps on its descriptor, whether in poll, in an epoll set
+// or in another process. The TCP connection's end is the link's end.
 //
 // A thread or an epoll set that sleeps for a busy link may ask for its bell instead (bell.h), which is
 // cheaper. It waits for the TCP connection as well: for its end, and for a peer that cannot ring.
 //
-// So everything that waits for a link waits for this one too, and a fork inherits it. At any time the
-// reader's doorbell is armed, or its ring is on the TCP connection: who takes it there arms again. So while
-// both ends are busy, one doorbell lies there unread, and no system call is made. After a bell was rung,
-// nothing is armed and nothing lies there, until the owner reads in another way than by Look::kRing, or may
-// sleep.
+// So whatever waits for links waits for this one, too, and a fork inherits it. At any time the reader's
+// doorbell is armed, or its ring is on the TCP connection: the thread that takes it there arms again. So
+// while both ends are busy, one doorbell lies there unread, and no system call is made. After a bell was
+// rung, nothing is armed and nothing lies there, until the owner reads in another way than by Look::kRing, or
+// may sleep.
 #ifndef SDP_VERBS_SOFTIWARP_LOCAL_LINK_H_
 #define SDP_VERBS_SOFTIWARP_LOCAL_LINK_H_
 
@@ -53,7 +53,7 @@ class LocalLink {
   LinkResult Write(const TcpLink& tcp, std::span<const iovec> parts, const UnreadPayload* file);
   [[nodiscard]] bool has_room() const { return writer_.has_room(); }
   [[nodiscard]] size_t room() const { return writer_.room(); }
-  // The peer rings a doorbell when there is room, unless there is some now. peek() tells of it, too.
+  // Has the peer ring a doorbell when there is room, unless there is some now. peek() tells of it, too.
   void AwaitRoom();
   void ForgetRoom();
   // Write() of one whole in steps: RingWriter's, and SendPut(), which shows the bytes, and wakes the peer.
@@ -88,7 +88,7 @@ class LocalLink {
   // See verbs::Pollable. HearByBell() needs MaySleep().
   [[nodiscard]] bool HearByBell(const verbs::BellName& bell, uint64_t cookie);
   [[nodiscard]] bool HearByLink();
-  // For another process of this end: HearByLink(), and what has come is untold().
+  // For another process of this end: as HearByLink(), and what has come is untold().
   void LeaveBell();
   // The connection is being reset: the peer is told when it writes next.
   void Leave() { reader_.Leave(); }
@@ -108,7 +108,7 @@ class LocalLink {
   // A reader that polls looks at the TCP connection so often: its end may have come without a doorbell.
   static constexpr Clock::duration kEndLook = std::chrono::milliseconds(2);
 
-  // Reads the ring alone; empty: nothing is there.
+  // Reads the ring alone. Returns nothing if the ring is empty.
   std::optional<LinkResult> ReadRing(const TcpLink& tcp, std::span<const MutableBytes> parts);
   // For a reader that polls and finds nothing: returns true if the connection has ended, by a look now and
   // then.

@@ -57,8 +57,8 @@ class SoftConnector final : public verbs::Connector {
   void AnswerOffer();
   void TakeAnswer();
   void TakeSameMemory(LocalMeeting* meeting);
-  // Accepting side, with memory_: whether the peer has taken it, which its first byte says. kEstablished: now
-  // it is known, and memory_ is null if not.
+  // Accepting side, with memory_: finds out by the peer's first byte whether the peer has taken it. Returns
+  // kEstablished once that is known; memory_ is null if not.
   verbs::ConnectState HearAnswer(Time now);
 
   TcpLink link_;

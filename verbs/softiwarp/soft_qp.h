@@ -164,7 +164,7 @@ class SoftQp final : public verbs::QueuePair,
   void StopSending();
   void FlushReads();
   void FailLocally(std::string text);
-  // The peer of a local link is wrong.
+  // Ends the connection, because the peer of a local link is wrong.
   void FailByMemory();
   [[nodiscard]] bool may_send() const { return send_open_ || stream_.fpdus() > 0; }
 

@@ -19,14 +19,13 @@ std::unique_ptr<verbs::Connector> Listen(int fd, const SoftOptions& options, Tim
 
 // The memory that a queue pair on a local link shares with its peer.
 class LocalMemory;
-// Returns the memory of an embedded queue pair; nullptr: its link is TCP.
+// Returns the memory of an embedded queue pair; nullptr if its link is TCP.
 std::shared_ptr<LocalMemory> MemoryOf(const verbs::QueuePair& queue_pair);
 // Returns the descriptor by which another program of this end gets that memory, or -1. The memory owns it.
 int DescriptorOf(LocalMemory* memory);
-// From now on this process keeps the memory of short connections that have ended, for a moment, since the
-// same two processes may have another soon. `note` is called when some is kept, in the thread that has ended
-// the connection: its owner then calls ForgetMemories() until that returns false, before it is called again.
-// nullptr: keeps none.
+// Has this process keep the memory of short connections for a moment, since the same two processes may have
+// another soon. The thread that keeps the first calls `note`. The caller of KeepMemories() then calls
+// ForgetMemories() until that returns false; `note` is called again for the next. With nullptr, keeps none.
 void KeepMemories(void (*note)());
 // Ends what has been kept for `age`. Returns true if any is left.
 bool ForgetMemories(Duration age);

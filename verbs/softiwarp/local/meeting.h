@@ -11,7 +11,7 @@
 //   or: ── the RTR, on TCP ────────────────────────────>   the link is TCP
 //
 // Abstract names belong to a network namespace, which is what "one host" means here. /proc/net/unix shows
-// them, so a stranger may write to the name; the secret is known to who reads this very TCP connection. Both
+// them, so a stranger may write to the name; only a reader of this very TCP connection knows the secret. Both
 // ends compare the connection's addresses as each sees them: behind a relay they differ.
 //
 // Two processes that have had a connection before may have its memory again (kept_memories.h). The secret
@@ -88,7 +88,7 @@ class LocalMeeting {
   };
   // Call it once the MPA Reply is here, without kSameMemory. Never blocks.
   Outcome Take(std::shared_ptr<LocalMemory>* memory, std::string* why);
-  // With kSameMemory. Returns the memory that was offered; nullptr: none was, and the peer is wrong.
+  // With kSameMemory. Returns the memory that was offered; nullptr if none was, and the peer is wrong.
   std::shared_ptr<LocalMemory> TakeOffered();
 
  private:

@@ -57,10 +57,10 @@ class LocalMemory {
 
   // --- for the next connection of the same two processes (kept_memories.h)
   [[nodiscard]] const Id& id() const { return id_; }
-  // All zero: this is the accepting end.
+  // Returns all zero if this is the accepting end.
   [[nodiscard]] const Peer& peer() const { return peer_; }
   void set_peer(const Peer& peer) { peer_ = peer; }
-  // This process alone has this end of the memory: it may be kept. Reads the id.
+  // Notes that the memory may be kept: this process alone has this end of it. Reads the id.
   void MayBeKept();
   // The memory is not kept: another process of this end may have it, or the peer has it no more.
   void LetGo() {
@@ -93,7 +93,7 @@ class LocalMemory {
   // An earlier connection has used the memory.
   void NoteUsed() { used_ = true; }
 
-  // What this end writes to, and what it reads from.
+  // Return what this end writes to, and what it reads from.
   [[nodiscard]] RingWriter Writer(LocalEnd end);
   [[nodiscard]] RingReader Reader(LocalEnd end);
   // Gives the pages of `unused` back to the system. They lie in this memory, and nothing in them is needed.
@@ -101,7 +101,7 @@ class LocalMemory {
 
   // No other program will want the memory, nor will the next connection: gives up its descriptors.
   void CloseDescriptors();
-  // The memory's descriptor, or -1, for another program of this end. The memory owns it.
+  // Returns the memory's descriptor, or -1, for another program of this end. The memory owns it.
   [[nodiscard]] int fd() const { return fd_.load(std::memory_order_relaxed); }
 
  private:
@@ -113,7 +113,7 @@ class LocalMemory {
   static void CloseDescriptor(std::atomic<int>* slot);
   [[nodiscard]] RingControl* control(LocalEnd writer) const;
   [[nodiscard]] RingMemory ring(LocalEnd writer) const;
-  // Where the id is in the memory.
+  // Returns where the id is in the memory.
   [[nodiscard]] std::byte* id_at() { return base_ + 2 * sizeof(RingControl); }
 
   std::byte* const base_;

@@ -34,7 +34,7 @@
 
 namespace sdp::iwarp {
 
-// What a writer waits for that has armed its doorbell.
+// What a writer with an armed doorbell waits for.
 enum class RoomWanted : uint32_t { kNone, kHalf, kAll };
 
 enum class ReaderState : uint32_t {
@@ -90,7 +90,7 @@ class RingWriter {
   size_t Show();
   // Call after Write. kArmed, kAtBell: the reader has to be woken, by the caller, once.
   [[nodiscard]] ReaderState TakeReader();
-  // After kAtBell: what to ring. The reader may write both at any time.
+  // After kAtBell: returns what to ring. The reader may write both at any time.
   [[nodiscard]] verbs::BellName bell() const;
   [[nodiscard]] uint64_t cookie() const { return ring_.control->cookie.load(std::memory_order_relaxed); }
 
