@@ -269,7 +269,7 @@ void Registrations::MakeCandidate(int key, Entry& entry) {
 }
 
 void Registrations::AskNext(int key, Entry& entry, bool alone) {
-  entry.told = alone && entry.warm && !entry.candidate && entry.asked.by_level();
+  entry.told = alone && entry.warm && !entry.candidate;
   if (!entry.told) MakeCandidate(key, entry);
 }
 
@@ -310,20 +310,26 @@ bool Registrations::ReportOne(const Job& job, const StreamSocket::Readiness& rea
     MakeCandidate(key, *entry);
     return false;
   }
-  Asked& asked = entry->asked;
-  const uint32_t ready = asked.Holding(readiness);
-  asked.seen_read_edge = readiness.read_edge;
-  asked.seen_write_edge = readiness.write_edge;
-  if (ready == 0) return false;
-  ++entry->version;
-  Warm(key, *entry);
-  *out = {.events = ready, .data = asked.data};
-  if ((asked.events & EPOLLONESHOT) != 0) {
-    asked.armed = false;
-  } else if ((asked.events & EPOLLET) == 0) {
-    AskNext(key, *entry, alone);
+  const uint32_t ready = entry->asked.Holding(readiness);
+  if (ready == 0) {
+    entry->asked.Saw(readiness);
+    return false;
   }
+  Warm(key, *entry);
+  *out = {.events = ready, .data = entry->asked.data};
+  NoteReported(key, *entry, readiness, alone);
   return true;
+}
+
+void Registrations::NoteReported(int key, Entry& entry, const StreamSocket::Readiness& readiness,
+                                 bool alone) {
+  entry.asked.Saw(readiness);
+  ++entry.version;
+  if ((entry.asked.events & EPOLLONESHOT) != 0) {
+    entry.asked.armed = false;
+  } else if ((entry.asked.events & EPOLLET) == 0) {
+    AskNext(key, entry, alone);
+  }
 }
 
 // --- connections that several processes hold

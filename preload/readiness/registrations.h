@@ -32,13 +32,14 @@ class Registrations {
     uint64_t seen_read_edge = kUnseen;
     uint64_t seen_write_edge = kUnseen;
 
-    // Returns whether all that it asks for is level-triggered, and for every thread that waits.
-    [[nodiscard]] bool by_level() const {
-      return (events & (EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP)) == 0;
-    }
     [[nodiscard]] bool for_room() const { return (events & (EPOLLOUT | EPOLLWRNORM)) != 0; }
     // Returns the events that a wait would report now, or 0.
     [[nodiscard]] uint32_t Holding(const StreamSocket::Readiness& readiness) const;
+    // These edges are not news any more.
+    void Saw(const StreamSocket::Readiness& readiness) {
+      seen_read_edge = readiness.read_edge;
+      seen_write_edge = readiness.write_edge;
+    }
   };
 
   // One registration. Its key is the descriptor number it was made with. The key is below -1 if that number
@@ -132,12 +133,11 @@ class Registrations {
   // The kernel is to hear of each doorbell from here on: no link gets warm. Appends the sockets that have
   // local links, whose doorbells are to be taken now.
   void StayCold(Work* out);
-  // Reports a registration at once if all that it asks for is level-triggered, and the link has room to write
-  // or no more than usual Data. Calls `report(key, events, data)`, which returns whether there was room for
-  // the report. Makes the others with something unread candidates. One that has had nothing for 20 ms is not
-  // warm any more, and appended to `cold`; its socket takes its doorbell, too. `now` may be some milliseconds
-  // old. `alone`: no thread sleeps for the set. A sleeping thread hears of candidates alone, so nothing is
-  // reported at once.
+  // Reports what a registration has at once if the link has room to write, or no more than usual Data. Calls
+  // `report(key, events, data)`, which returns whether there was room for the report. Makes the others with
+  // something unread candidates. One that has had nothing for 20 ms is not warm any more, and appended to
+  // `cold`; its socket takes its doorbell, too. `now` may be some milliseconds old. `alone`: no thread sleeps
+  // for the set. A sleeping thread hears of candidates alone, so nothing is reported at once.
   using Report = absl::FunctionRef<bool(int key, uint32_t events, epoll_data_t data)>;
   void LookAtWarm(Time now, bool alone, Work* cold, Report report);
   void TakeWarm(Work* out);
@@ -167,6 +167,8 @@ class Registrations {
   static Job JobOf(int key, const Entry& entry);
   // The next wait asks the entry: in LookAtWarm() if it may.
   void AskNext(int key, Entry& entry, bool alone);
+  // Notes that the events which hold in `readiness` are reported.
+  void NoteReported(int key, Entry& entry, const StreamSocket::Readiness& readiness, bool alone);
   void NoteDevice(int key, Entry& entry, int link_fd);
   // What the inner epoll watches for the entry may have changed.
   void CountKernelLink(Entry& entry);

@@ -1,4 +1,7 @@
 // The warm local links of an epoll set, which a wait looks at in memory.
+#include <poll.h>
+
+#include <optional>
 #include <utility>
 
 #include "preload/readiness/registrations.h"
@@ -24,15 +27,17 @@ void Registrations::Warm(int key, Entry& entry) {
 
 bool Registrations::ReportAtOnce(const WarmLink& link, Report report) {
   Entry& entry = *link.entry;
-  if (entry.candidate || !entry.asked.by_level()) return false;
-  const uint32_t events = entry.asked.events & Stream(entry)->ReadyExpress();
-  if (events == 0) return false;
-  if (!report(link.key, events, entry.asked.data)) {
+  if (entry.candidate) return false;
+  const std::optional<StreamSocket::Readiness> readiness = Stream(entry)->ReadyExpress();
+  if (!readiness) return false;
+  const uint32_t ready = entry.asked.Holding(*readiness);
+  // A message may bring the credit that a writer waits for.
+  if (ready == 0) return (readiness->events & POLLOUT) != 0;
+  if (!report(link.key, ready, entry.asked.data)) {
     no_room_ = true;
     return false;
   }
-  ++entry.version;
-  entry.told = true;
+  NoteReported(link.key, entry, *readiness, /*alone=*/true);
   return true;
 }
 

@@ -113,10 +113,10 @@ class StreamSocket final : public Socket {
         -1, -1, -1};  // kListening: beside the conventional descriptor, readable when accept may succeed
   };
   Readiness GetReadiness();
-  // Returns the poll events that hold if usual Data and room to write are all there is to report. Returns 0
+  // Returns the events and edges if usual Data and room to write are all there is to report. Returns nothing
   // if only GetReadiness() knows. Does not wait for the socket's lock: the caller may hold a lock that comes
   // later in the lock order.
-  [[nodiscard]] uint32_t ReadyExpress();
+  [[nodiscard]] std::optional<Readiness> ReadyExpress();
   // Returns true if all that there may be to report is in the link.
   [[nodiscard]] bool NothingTaken() const { return mutex_.express_open(); }
   [[nodiscard]] bool listening() const { return state_.load(std::memory_order_relaxed) == State::kListening; }
@@ -291,6 +291,7 @@ class StreamSocket final : public Socket {
   std::optional<ssize_t> ReceiveExpress(const iovec& piece, int flags, size_t* taken);
   std::optional<ssize_t> ReceiveLeftovers(MutableBytes room);
   std::optional<Readiness> ReadinessExpress();
+  [[nodiscard]] std::optional<Readiness> LookExpress() const;
   bool ObserveExpress(ReadinessObserver* observer, int fd);
   bool ForgetExpress(ReadinessObserver* observer, int fd);
   void LeaveBellExpress(ExpressLock& lock);

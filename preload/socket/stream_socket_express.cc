@@ -157,34 +157,36 @@ void StreamSocket::FinishExpress(ExpressLock& lock) {
   LeaveToBackground();
 }
 
-uint32_t StreamSocket::ReadyExpress() {
-  const ExpressLock lock(mutex_, std::try_to_lock);
-  if (!lock.taken()) return 0;
-  const std::optional<bool> comes = session_->OneComesDirect();
-  if (!comes) return 0;
-  constexpr uint32_t kRead = POLLIN | POLLRDNORM;
-  constexpr uint32_t kWrite = POLLOUT | POLLWRNORM;
-  return (*comes ? kRead : 0) | (engine().writable() ? kWrite : 0);
-}
-
-std::optional<StreamSocket::Readiness> StreamSocket::ReadinessExpress() {
-  const ExpressLock lock(mutex_);
-  if (!lock.taken()) return std::nullopt;
+// The caller has the express way's lock.
+std::optional<StreamSocket::Readiness> StreamSocket::LookExpress() const {
   const std::optional<bool> comes = session_->OneComesDirect();
   if (!comes) return std::nullopt;
   const Board::Edges edges = board_.edges(engine());
   Readiness readiness{.state = State::kSdp,
                       .watch = POLLIN,
-                      .looked = LooksBeforeSleep(),
                       .left_in_link = *comes,
                       .read_edge = edges.read,
                       .write_edge = edges.write};
-  readiness.device = readiness.looked;
-  if (readiness.looked) readiness.look = poll_budget_.Next();
   if (engine().writable()) readiness.events = POLLOUT | POLLWRNORM;
   if (*comes) {
     readiness.events |= POLLIN | POLLRDNORM;
     ++readiness.read_edge;  // as in GetReadiness
+  }
+  return readiness;
+}
+
+std::optional<StreamSocket::Readiness> StreamSocket::ReadyExpress() {
+  const ExpressLock lock(mutex_, std::try_to_lock);
+  return lock.taken() ? LookExpress() : std::nullopt;
+}
+
+std::optional<StreamSocket::Readiness> StreamSocket::ReadinessExpress() {
+  const ExpressLock lock(mutex_);
+  if (!lock.taken()) return std::nullopt;
+  std::optional<Readiness> readiness = LookExpress();
+  if (readiness && LooksBeforeSleep()) {
+    readiness->looked = readiness->device = true;
+    readiness->look = poll_budget_.Next();
   }
   return readiness;
 }

@@ -139,8 +139,8 @@ TEST_CASE("Registrations: a socket is registered once, and is a candidate at onc
   Registrations registrations(inner.fd);
   const SocketRef socket = NewSocket();
   CHECK(registrations.Find(70) == nullptr);
-  CHECK(registrations.Add(70, socket.get(), AskedFor(EPOLLIN, 42)));
-  CHECK_FALSE(registrations.Add(70, socket.get(), AskedFor(EPOLLOUT, 43)));
+  CHECK(registrations.Add(70, socket.get(), AskedFor(EPOLLIN, 42), /*alone=*/false));
+  CHECK_FALSE(registrations.Add(70, socket.get(), AskedFor(EPOLLOUT, 43), /*alone=*/false));
   REQUIRE(registrations.Find(70) != nullptr);
   CHECK(registrations.Find(70)->asked.data.u64 == 42);
   CHECK(registrations.HasData(42));
@@ -149,7 +149,8 @@ TEST_CASE("Registrations: a socket is registered once, and is a candidate at onc
   CHECK(Candidates(registrations) == std::vector<int>{70});
   CHECK(Candidates(registrations).empty());
 
-  registrations.Change(70, *registrations.Find(70), {.events = EPOLLOUT, .data = {.u64 = 44}});
+  registrations.Change(70, *registrations.Find(70), {.events = EPOLLOUT, .data = {.u64 = 44}},
+                       /*alone=*/false);
   CHECK(registrations.HasData(44));
   CHECK(Candidates(registrations) == std::vector<int>{70});
 }
@@ -158,9 +159,9 @@ TEST_CASE("Registrations: level-triggered ones stay candidates, one-shot ones ar
   InnerEpoll inner;
   Registrations registrations(inner.fd);
   const SocketRef socket = NewSocket();
-  registrations.Add(70, socket.get(), AskedFor(EPOLLIN, 1));
-  registrations.Add(71, socket.get(), AskedFor(EPOLLIN | EPOLLET, 2));
-  registrations.Add(72, socket.get(), AskedFor(EPOLLIN | EPOLLONESHOT, 3));
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN, 1), /*alone=*/false);
+  registrations.Add(71, socket.get(), AskedFor(EPOLLIN | EPOLLET, 2), /*alone=*/false);
+  registrations.Add(72, socket.get(), AskedFor(EPOLLIN | EPOLLONESHOT, 3), /*alone=*/false);
   (void)Candidates(registrations);
   epoll_event event{};
   for (const int key : {70, 71, 72}) {
@@ -180,7 +181,7 @@ TEST_CASE("Registrations: an answer from before another report, or a change, rep
   InnerEpoll inner;
   Registrations registrations(inner.fd);
   const SocketRef socket = NewSocket();
-  registrations.Add(70, socket.get(), AskedFor(EPOLLIN | events, 1));
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN | events, 1), /*alone=*/false);
   Registrations::Work work;
   registrations.TakeCandidates(&work, /*keep=*/false);
   REQUIRE(work.size() == 1);
@@ -189,7 +190,8 @@ TEST_CASE("Registrations: an answer from before another report, or a change, rep
     CHECK(ReportNow(registrations, 70, Connected(POLLIN), &event));
   }
   SECTION("the application has changed it") {
-    registrations.Change(70, *registrations.Find(70), {.events = EPOLLIN | events, .data = {.u64 = 2}});
+    registrations.Change(70, *registrations.Find(70), {.events = EPOLLIN | events, .data = {.u64 = 2}},
+                         /*alone=*/false);
   }
   CHECK_FALSE(registrations.ReportOne(work[0], Connected(POLLIN, 2), /*alone=*/false, &event));
   // The next wait asks the socket again.
@@ -200,7 +202,7 @@ TEST_CASE("Registrations: candidates without room come first the next time") {
   InnerEpoll inner;
   Registrations registrations(inner.fd);
   const SocketRef socket = NewSocket();
-  for (const int key : {70, 71, 72}) registrations.Add(key, socket.get(), AskedFor(EPOLLIN));
+  for (const int key : {70, 71, 72}) registrations.Add(key, socket.get(), AskedFor(EPOLLIN), /*alone=*/false);
   Registrations::Work work;
   registrations.TakeCandidates(&work, /*keep=*/false);
   registrations.MakeCandidate(70, *registrations.Find(70));  // it was reported, and still holds
@@ -213,7 +215,7 @@ TEST_CASE("Registrations: a deleted link stays in the inner epoll until it has s
   Registrations registrations(inner.fd);
   const SocketRef socket = NewSocket();
   const Pipe link;
-  registrations.Add(70, socket.get(), AskedFor(EPOLLOUT));
+  registrations.Add(70, socket.get(), AskedFor(EPOLLOUT), /*alone=*/false);
   Registrations::Entry& entry = *registrations.Find(70);
   registrations.Watch(70, entry, link.ends[1], POLLOUT, nullptr);
   CHECK(inner.Count() == 1);
@@ -247,7 +249,7 @@ TEST_CASE(
   const SocketRef socket = NewSocket();
   const Pipe link;
   const auto peek = std::make_shared<FakePeek>();
-  registrations.Add(70, socket.get(), AskedFor(EPOLLIN));
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN), /*alone=*/false);
   Registrations::Entry& entry = *registrations.Find(70);
   registrations.Watch(70, entry, link.ends[0], POLLIN, peek);
   (void)Candidates(registrations);
@@ -285,7 +287,7 @@ TEST_CASE(
   Registrations registrations(inner.fd);
   const SocketRef socket = NewSocket();
   const Pipe link;
-  registrations.Add(70, socket.get(), AskedFor(EPOLLIN));
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN), /*alone=*/false);
   Registrations::Entry& entry = *registrations.Find(70);
   registrations.Watch(70, entry, link.ends[0], POLLIN, std::make_shared<FakePeek>());
   registrations.Warm(70, entry);
@@ -319,7 +321,7 @@ TEST_CASE("Registrations: a local link in another's place is looked at, and the 
   const Pipe link;
   const auto before = std::make_shared<FakePeek>();
   const auto after = std::make_shared<FakePeek>();
-  registrations.Add(70, socket.get(), AskedFor(EPOLLIN));
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN), /*alone=*/false);
   Registrations::Entry& entry = *registrations.Find(70);
   registrations.Watch(70, entry, link.ends[0], POLLIN, before);
   registrations.Warm(70, entry);
@@ -345,7 +347,7 @@ TEST_CASE("Registrations: a link that another one has replaced takes nothing of 
   Registrations registrations(inner.fd);
   const SocketRef socket = NewSocket();
   const Pipe link;
-  registrations.Add(70, socket.get(), AskedFor(EPOLLIN));
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN), /*alone=*/false);
   Registrations::Entry& entry = *registrations.Find(70);
   for (int i = 0; i < 2; ++i) {
     registrations.Watch(70, entry, link.ends[0], POLLIN, std::make_shared<FakePeek>());
@@ -364,7 +366,7 @@ TEST_CASE("Registrations: in the child of a fork the next wait asks all sockets"
   InnerEpoll inner;
   Registrations registrations(inner.fd);
   const SocketRef socket = NewSocket();
-  for (const int key : {70, 71}) registrations.Add(key, socket.get(), AskedFor(EPOLLIN));
+  for (const int key : {70, 71}) registrations.Add(key, socket.get(), AskedFor(EPOLLIN), /*alone=*/false);
   (void)Candidates(registrations);
   registrations.Disown();
   CHECK(Candidates(registrations) == std::vector<int>{70, 71});
@@ -376,7 +378,7 @@ TEST_CASE("Registrations: a local link that is no longer watched is not looked a
   const SocketRef socket = NewSocket();
   const Pipe link;
   const auto peek = std::make_shared<FakePeek>();
-  registrations.Add(70, socket.get(), AskedFor(EPOLLIN));
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN), /*alone=*/false);
   Registrations::Entry& entry = *registrations.Find(70);
   registrations.Watch(70, entry, link.ends[0], POLLIN, peek);
   registrations.Warm(70, entry);
@@ -396,7 +398,7 @@ TEST_CASE("Registrations: two registrations of one link are both watched, by a h
   const SocketRef socket = NewSocket();
   const Pipe link;
   for (const int key : {70, 71}) {
-    registrations.Add(key, socket.get(), AskedFor(EPOLLOUT));
+    registrations.Add(key, socket.get(), AskedFor(EPOLLOUT), /*alone=*/false);
     registrations.Watch(key, *registrations.Find(key), link.ends[1], POLLOUT, nullptr);
   }
   CHECK(inner.Count() == 2);
@@ -412,7 +414,7 @@ TEST_CASE("Registrations: one whose number is closed lives on under a key of its
   InnerEpoll inner;
   Registrations registrations(inner.fd);
   const SocketRef socket = NewSocket();
-  registrations.Add(70, socket.get(), AskedFor(EPOLLIN, 42));
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN, 42), /*alone=*/false);
   Asked asked;
   SocketRef taken = registrations.TakeOut(70, &asked);
   REQUIRE(taken.get() == socket.get());
@@ -433,8 +435,8 @@ TEST_CASE("Registrations: connections that several processes hold become candida
   InnerEpoll inner;
   Registrations registrations(inner.fd);
   const SocketRef socket = NewSocket();
-  registrations.Add(70, socket.get(), AskedFor(EPOLLIN));
-  registrations.Add(71, socket.get(), AskedFor(EPOLLIN));
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN), /*alone=*/false);
+  registrations.Add(71, socket.get(), AskedFor(EPOLLIN), /*alone=*/false);
   (void)Candidates(registrations);
   registrations.NoteShared(71, true);
   CHECK(registrations.HasShared());
