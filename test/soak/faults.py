@@ -167,6 +167,11 @@ class Faults:
     def limited(self, pids, what, limit_of):
         """A soft limit for each, for a while."""
         before = {}
+
+        def limit(pid, limits):
+            with contextlib.suppress(OSError):
+                resource.prlimit(pid, what, limits)
+
         for pid in pids:
             with contextlib.suppress(OSError, ValueError):
                 soft, hard = resource.prlimit(pid, what)
@@ -175,10 +180,10 @@ class Faults:
 
         def restore():
             for pid, limits in before.items():
-                with contextlib.suppress(OSError):
-                    # Its children inherit the limit.
-                    for one in {pid, *tree(pid)}:
-                        resource.prlimit(one, what, limits)
+                limit(pid, limits)
+                # Its children have inherited the limit. Some may be gone by now.
+                for child in tree(pid):
+                    limit(child, limits)
             self.revive(
                 [server for pair in self.pairs for server in pair.servers if server.process.pid in before]
             )

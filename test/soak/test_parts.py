@@ -360,6 +360,20 @@ class Forks(unittest.TestCase):
         faults.Faults({}, [], findings).forks(fault, pair)()
         return [kind for kind, _ in findings.all]
 
+    def test_a_limit_ends_though_a_child_is_gone(self):
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        process = subprocess.Popen(["sleep", "60"])
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        before = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        restore = faults.Faults({}, [], None).limited([process.pid], resource.RLIMIT_NOFILE, lambda pid: 20)
+        for tree in [gone.pid, process.pid], [process.pid, gone.pid]:
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (20, before[1]))
+            with mock.patch.object(faults, "tree", return_value=tree):
+                restore()
+            self.assertEqual(resource.prlimit(process.pid, resource.RLIMIT_NOFILE), before)
+
     def test_wrong_data_are_not_tried_again(self):
         self.assertEqual(self.found(lambda number, data: b"x" + data[1:] if number == 0 else data), ["wrong"])
 
