@@ -161,6 +161,38 @@ TEST_CASE("epoll: one shot until armed again") {
   REQUIRE(ep.Wait() == Events{{3, EPOLLIN}});
 }
 
+// No wait sleeps here: over a local link each reports in its look at the memory.
+TEST_CASE("epoll: registrations of each kind in many turns, changed or made anew for each") {
+  const auto kind = GENERATE(0U, static_cast<uint32_t>(EPOLLET), static_cast<uint32_t>(EPOLLONESHOT));
+  const auto room = GENERATE(0U, static_cast<uint32_t>(EPOLLOUT));
+  const bool anew = GENERATE(false, true);
+  CAPTURE(kind, room, anew);
+  const uint32_t asked = EPOLLIN | room | kind;
+  Pair pair = MakePair();
+  Epoll ep;
+  ep.Add(pair.server, asked, 0);
+  for (uint64_t turn = 1; turn <= 200; ++turn) {
+    CAPTURE(turn);
+    const Events unread{{turn, EPOLLIN | room}};
+    const Events empty = room != 0 ? Events{{turn, EPOLLOUT}} : Events{};
+    const auto still = [&](const Events& events) { return kind == 0 ? events : Events{}; };
+    if (anew) ep.Del(pair.server);
+    anew ? ep.Add(pair.server, asked, turn) : ep.Mod(pair.server, asked, turn);
+    REQUIRE(ep.Wait(0) == empty);
+    REQUIRE(ep.Wait(0) == still(empty));
+    if (kind == EPOLLONESHOT) ep.Mod(pair.server, asked, turn);
+    REQUIRE(SendAll(pair.client, "ab"));
+    REQUIRE(ep.Wait() == unread);
+    REQUIRE(ep.Wait(0) == still(unread));
+    REQUIRE(ReceiveExactly(pair.server, 1) == "a");
+    REQUIRE(ep.Wait(0) == still(unread));
+    REQUIRE(ReceiveExactly(pair.server, 1) == "b");
+    REQUIRE(ep.Wait(0) == still(empty));
+    REQUIRE(SendAll(pair.server, "c"));
+    REQUIRE(ReceiveExactly(pair.client, 1) == "c");
+  }
+}
+
 TEST_CASE("epoll: EPOLLOUT comes back when the reader made room") {
   const uint32_t trigger = GENERATE(0u, static_cast<uint32_t>(EPOLLET));
   Pair pair = MakePair();
