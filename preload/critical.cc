@@ -373,16 +373,18 @@ int Critical::SetAction(int number, const struct sigaction* action, struct sigac
   const struct sigaction before = SignalTable::ActionOf(number);
   struct sigaction installed {};
   struct sigaction given {};
+  bool noted = false;
   if (action != nullptr) {
     given = *action;
     if (given.sa_sigaction == &Handle) given = before;  // the program has asked the kernel directly
     installed = Installed(number, given);
-    if (installed.sa_sigaction == &Handle) SignalTable::Note(number, given);
+    noted = installed.sa_sigaction == &Handle;
+    if (noted) SignalTable::Note(number, given);
   }
   struct sigaction kernels {};
   const int result = real.sigaction(number, action == nullptr ? nullptr : &installed, &kernels);
   if (result != 0) {
-    SignalTable::Note(number, before);
+    if (noted) SignalTable::TakeBack(number);
     return result;
   }
   if (old != nullptr) *old = kernels.sa_sigaction == &Handle ? before : kernels;

@@ -55,6 +55,8 @@ void SignalTable::Note(int number, const struct sigaction& action) {
   in_use[number].store(after, std::memory_order_release);
 }
 
+void SignalTable::TakeBack(int number) { in_use[number].fetch_xor(1, std::memory_order_release); }
+
 SignalTable::Lock::Lock() {
   sigset_t all;
   sigfillset(&all);

@@ -23,9 +23,10 @@ class SignalTable {
   static void Adopt();
 
   static const struct sigaction& ActionOf(int number);
-  // The caller has a Lock, or no other thread uses the table. Never touches what ActionOf() has returned
-  // last.
+  // The caller has a Lock, or no other thread uses the table. Note() does not touch what ActionOf() has
+  // returned last. TakeBack() undoes the last Note().
   static void Note(int number, const struct sigaction& action);
+  static void TakeBack(int number);
 
   class Lock {
    public:

@@ -369,7 +369,10 @@ void EpollSet::WaitCall::HandleNothing(int key, StreamSocket* socket,
 void EpollSet::WaitCall::Place(int key, size_t earlier) {
   const auto end = reported_.begin() + static_cast<ptrdiff_t>(earlier);
   const auto before = std::lower_bound(reported_.begin(), end, std::pair(key, 0));
-  if (before != end && before->first == key) {
+  // The number may have been closed, opened and registered anew since.
+  const bool same =
+      before != end && before->first == key && events_[before->second].data.u64 == events_[count_].data.u64;
+  if (same) {
     events_[before->second].events |= events_[count_].events;
   } else {
     reported_.emplace_back(key, count_++);

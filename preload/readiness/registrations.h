@@ -49,7 +49,7 @@ class Registrations {
     SocketRef socket;  // empty: not registered by the application
     Asked asked;
     bool candidate = false;  // in candidates_
-    bool told = false;       // reported or new, and no candidate: LookAtWarm() asks it if need be
+    bool told = false;       // reported, new or changed, and no candidate: LookAtWarm() asks it if need be
     uint32_t version = 0;    // grows when the application changes the registration, and with each report
     bool shared = false;     // whether several processes held the connection at the last look
     // The poll events watched in the inner epoll; 0: none. After the application's EPOLL_CTL_DEL they stay
@@ -134,8 +134,8 @@ class Registrations {
   // local links, whose doorbells are to be taken now.
   void StayCold(Work* out);
   // Reports what a registration has at once if the link has room to write, or no more than usual Data. Calls
-  // `report(key, events, data)`, which returns whether there was room for the report. Makes the others with
-  // something unread candidates. One that has had nothing for 20 ms is not warm any more, and appended to
+  // `report(key, events, data)`, which returns whether there was room for the report. Makes the others that
+  // may have something candidates. One that has had nothing for 20 ms is not warm any more, and appended to
   // `cold`; its socket takes its doorbell, too. `now` may be some milliseconds old. `alone`: no thread sleeps
   // for the set. A sleeping thread hears of candidates alone, so nothing is reported at once.
   using Report = absl::FunctionRef<bool(int key, uint32_t events, epoll_data_t data)>;

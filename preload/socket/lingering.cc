@@ -17,7 +17,7 @@ namespace {
 
 constinit std::atomic<int> count{0};
 constexpr int kAlways = 2;
-constexpr rlim_t kMost = 4096;
+constexpr rlim_t kMostLingering = 4096;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ bool Lingering::TooMany() {
   if (now < kAlways || Confined()) return false;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
-  return static_cast<rlim_t>(now) >= std::min(limit.rlim_cur / 8, kMost);
+  return static_cast<rlim_t>(now) >= std::min(limit.rlim_cur / 8, kMostLingering);
 }
 
 Duration Lingering::FinWait(int fd) {

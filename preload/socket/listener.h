@@ -49,8 +49,8 @@ class Listener final : private KernelListenerOwner {
   // The time between two looks for a port mapper daemon, after the listener's own ended.
   static constexpr Duration kRenewalInterval = std::chrono::seconds(1);
 
-  // Closes a descriptor that was taken from the kernel, which tells the peer, if memory runs out. `fd` is -1
-  // once another object has the descriptor.
+  // Closes a descriptor that was taken from the kernel, which tells the peer. `fd` is -1 once another object
+  // has the descriptor.
   struct Taken {
     explicit Taken(int taken, bool is_hidden = false) : fd(taken), hidden(is_hidden) {}
     Taken(const Taken&) = delete;
@@ -119,9 +119,9 @@ class Listener final : private KernelListenerOwner {
   void Bar();
   void PrepareConfinement(Time give_up);
 
-  // Returns true while no port mapper daemon knows this listener: its clients come by TCP. Once a daemon has
-  // appeared, the application's next use registers the listener. Until then it costs no thread, and a look at
-  // the clock for each accept.
+  // Returns true while no port mapper daemon has known this listener yet: its clients come by TCP. Once a
+  // daemon has appeared, the application's next use registers the listener. Until then it costs no thread,
+  // and a look at the clock for each accept.
   [[nodiscard]] bool dormant();
   // Returns whether a port mapper daemon knows this listener, where and since when, as far as this process
   // has heard.
@@ -171,7 +171,7 @@ class Listener final : private KernelListenerOwner {
     Listener* listener = nullptr;
     bool readable_seen = false;
     bool at_once = false;  // no patience with the next request
-    bool rested = false;   // another process is likely to accept: not every request is worth a look
+    bool rested = false;   // skips every other request where another process is likely to accept
   };
   // The port mapper daemon ended: registers again until another one is there.
   struct Renewal : Background::Task {

@@ -301,11 +301,13 @@ class StreamSocket final : public Socket {
   }
   void FinishExpress(ExpressLock& lock);
 
+  // stream_socket_readiness.cc
   // Takes what the link does not report to a wait, before a thread waits by poll or epoll (has_untold()).
-  void TakeUntold();
+  // Returns false if there was nothing.
+  bool TakeUntold();
   [[nodiscard]] bool HasUntold() const;
-  // Returns true if another process also has the socket, which has no connection yet. Neither process would
-  // know what the other makes of it.
+  // Returns true if another process also has the socket, which has no connection yet and may become TCP.
+  // Neither process would know what the other makes of it.
   [[nodiscard]] bool IsCommon(int fd) const;
   // Looks for the reset by which a closed peer answers what is sent. The next call has to know of it.
   void LookForRefusal();
@@ -567,7 +569,7 @@ class StreamSocket final : public Socket {
   // reader that only looks, or does not wait.
   void WantBcopy(uint64_t enough);
 
-  // stream_socket_connect.cc
+  // stream_socket_connect.cc, stream_socket_connect_steps.cc
   int ConnectInline(Lock& lock, int fd);
   // Waits until no connect is under way. Returns 0, EINTR, or EAGAIN when `timeout` (0: without end) is over.
   int AwaitConnect(Lock& lock, Duration timeout);

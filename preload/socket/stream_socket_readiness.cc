@@ -24,7 +24,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   Readiness readiness{.state = state_, .shared = shared_ != nullptr};
   if (state_ == State::kSdp && !foreign()) {
     const std::optional<uint64_t> left = LeftInLink();
-    if (!left) session_->lends() ? (void)LookAtLink() : TakeUntold();
+    if (!left) session_->lends() ? (void)LookAtLink() : (void)TakeUntold();
     if (queue_pair().pollable() == nullptr)
       LookForRefusal();  // a device's queue is looked at before a sleep, and counted
     WantBcopy(LowWater());
@@ -79,8 +79,10 @@ bool StreamSocket::HasUntold() const {
   return queue_pair().pollable() != nullptr && queue_pair().pollable()->has_untold();
 }
 
-void StreamSocket::TakeUntold() {
-  if (HasUntold()) queue_pair().pollable()->always_told() ? (void)LookAtLink() : Look();
+bool StreamSocket::TakeUntold() {
+  if (!HasUntold()) return false;
+  queue_pair().pollable()->always_told() ? (void)LookAtLink() : Look();
+  return true;
 }
 
 void StreamSocket::AddWaiter(Waiter* waiter, iwarp::Bell* bell) {
@@ -104,11 +106,16 @@ StreamSocket::State StreamSocket::AddObserver(ReadinessObserver* observer, int f
   if (ObserveExpress(observer, fd)) return State::kSdp;
   std::lock_guard lock(mutex_);
   if (state_ == State::kPlain) return State::kPlain;
-  if (state_ == State::kSdp && !foreign()) TakeUntold();
-  if (LeaveBell()) Look();  // it belongs to another observer
+  bool taken = state_ == State::kSdp && !foreign() && TakeUntold();
+  if (LeaveBell()) {  // it belongs to another observer
+    Look();
+    taken = true;
+  }
   const short watch = state_ == State::kSdp && !foreign() ? WatchEvents() : -1;
   board_.Observe(observer, fd, watch);
   if (watch >= 0) observer->OnWatch(fd, LinkOf(fd), watch, *session_);
+  // A wait may have asked the socket already. The link no longer tells of what was taken here.
+  if (taken) observer->OnChange(fd);
   return state_;
 }
 

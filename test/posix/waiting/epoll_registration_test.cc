@@ -2,7 +2,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <thread>
 
 #include "test/posix/waiting/epoll_support.h"
 
@@ -213,6 +215,42 @@ TEST_CASE("epoll: a wait that began before the first socket came hears of a fini
   if (connect(client, listener.address.get(), listener.address.length) != 0) REQUIRE(errno == EINPROGRESS);
   ep.Add(client, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 2);
   REQUIRE(Get(waiter) == Events{{2, EPOLLOUT}});
+}
+
+// While one thread waits, another registers the socket, and the peer sends at that moment.
+TEST_CASE("epoll: a message that comes while its socket is being registered is reported") {
+  constexpr int kRounds = 300;
+  Epoll ep;
+  std::atomic<int> told{0};
+  std::atomic<bool> over{false};
+  std::thread waiter([&] {
+    while (!over) {
+      epoll_event event;
+      if (epoll_wait(ep.fd(), &event, 1, 20) == 1 && (event.events & EPOLLIN) != 0) ++told;
+    }
+  });
+  std::atomic<int> round{-1};
+  std::array<Pair, 4> pairs;
+  for (Pair& pair : pairs) pair = MakePair();
+  std::thread sender([&] {
+    for (int i = 0; i < kRounds; ++i) {
+      while (round != i) std::this_thread::yield();
+      (void)SendAll(pairs[static_cast<size_t>(i) % pairs.size()].client, "x");
+    }
+  });
+  bool all = true;
+  for (int i = 0; i < kRounds; ++i) {
+    Pair& pair = pairs[static_cast<size_t>(i) % pairs.size()];
+    round = i;
+    all = all && ep.Control(EPOLL_CTL_ADD, pair.server, EPOLLIN | EPOLLOUT | EPOLLET, 1) == 0;
+    all = all && Eventually([&] { return told > i; }) && ReceiveExactly(pair.server, 1) == "x";
+    if (all) ep.Del(pair.server);
+  }
+  over = true;
+  sender.join();
+  waiter.join();
+  CHECK(all);
+  CHECK(told >= kRounds);
 }
 
 TEST_CASE("epoll: closing removes the registration") {
