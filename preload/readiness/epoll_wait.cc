@@ -368,15 +368,15 @@ void EpollSet::WaitCall::HandleNothing(int key, StreamSocket* socket,
 // The event behind the others is the registration's.
 void EpollSet::WaitCall::Place(int key, size_t earlier) {
   const auto end = reported_.begin() + static_cast<ptrdiff_t>(earlier);
-  const auto before = std::lower_bound(reported_.begin(), end, std::pair(key, 0));
-  // The number may have been closed, opened and registered anew since.
-  const bool same =
-      before != end && before->first == key && events_[before->second].data.u64 == events_[count_].data.u64;
-  if (same) {
-    events_[before->second].events |= events_[count_].events;
-  } else {
-    reported_.emplace_back(key, count_++);
+  auto before = std::lower_bound(reported_.begin(), end, std::pair(key, 0));
+  for (; before != end && before->first == key; ++before) {
+    epoll_event& event = events_[before->second];
+    // Other data: the number was closed, opened and registered anew since.
+    if (event.data.u64 != events_[count_].data.u64) continue;
+    event.events |= events_[count_].events;
+    return;
   }
+  reported_.emplace_back(key, count_++);
 }
 
 int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
