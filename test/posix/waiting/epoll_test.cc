@@ -173,14 +173,16 @@ TEST_CASE("epoll: registrations of each kind in many turns, changed or made anew
   ep.Add(pair.server, asked, 0);
   for (uint64_t turn = 1; turn <= 200; ++turn) {
     CAPTURE(turn);
-    const Events unread{{turn, EPOLLIN | room}};
+    // One shot is armed for data alone: room would use it up while the data are on their way.
+    const bool once = kind == EPOLLONESHOT;
+    const Events unread{{turn, once ? EPOLLIN : EPOLLIN | room}};
     const Events empty = room != 0 ? Events{{turn, EPOLLOUT}} : Events{};
     const auto still = [&](const Events& events) { return kind == 0 ? events : Events{}; };
     if (anew) ep.Del(pair.server);
     anew ? ep.Add(pair.server, asked, turn) : ep.Mod(pair.server, asked, turn);
     REQUIRE(ep.Wait(0) == empty);
     REQUIRE(ep.Wait(0) == still(empty));
-    if (kind == EPOLLONESHOT) ep.Mod(pair.server, asked, turn);
+    if (once) ep.Mod(pair.server, EPOLLIN | kind, turn);
     REQUIRE(SendAll(pair.client, "ab"));
     REQUIRE(ep.Wait() == unread);
     REQUIRE(ep.Wait(0) == still(unread));
