@@ -8,7 +8,7 @@
 namespace sdp::preload {
 namespace {
 
-// A placeholder, which Thaw() replaces.
+// Returns the engine of a session that Thaw() is about to fill.
 std::unique_ptr<engine::Engine> BlankEngine() {
   return std::make_unique<engine::Engine>(engine::Role::kAccepting, engine::Options{});
 }

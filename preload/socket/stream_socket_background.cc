@@ -13,7 +13,7 @@
 namespace sdp::preload {
 namespace {
 
-// How often one looks whether the send buffer is used still.
+// How often the helper looks whether writes still use the send buffer.
 constexpr Duration kSendBufferRest = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -84,7 +84,7 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
   return LinkWait(LinkFd(), std::min({IdleWait().deadline, look_again, session_->start_until()}));
 }
 
-// Without events poll tells of errors all the same, which nobody would take.
+// Without events the helper does not poll the link: poll would report errors that no call takes.
 Background::Wait StreamSocket::LinkWait(int fd, Time deadline) const {
   const short events = WatchEvents();
   return {.fd = events != 0 ? LinkOf(fd) : -1, .events = events, .deadline = deadline};
@@ -148,11 +148,11 @@ Background::Wait StreamSocket::RunLinger(Time now) {
   const bool more =
       session_->ReadAvailable();  // one round: a peer that never stops must not have the helper to itself
   if (aborted && session_->queue_pair().counters().bytes_in != heard) {
-    // It sends without ever reading our AbortConn: its next write has to hear of it, as TCP's would.
+    // The peer sends without reading our AbortConn. A reset tells its next write, as on TCP.
     session_->Abort();
   }
   if (!session_->link_ended() && session_->engine().refused_data()) {
-    // Nobody will ever read this: as TCP does, the sender is told by a reset.
+    // No call will read this. A reset tells the sender, as on TCP.
     session_->engine().Abort(engine::AbortReason::kLocal);
     session_->Pump();
     if (session_->left_first()) session_->Abort();  // behind a FIN comes no AbortConn

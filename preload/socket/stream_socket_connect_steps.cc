@@ -91,7 +91,7 @@ void StreamSocket::StepAttempt() {
     return;
   const Background::Wait before = attempt_->wait();
   const Background::Wait wait = RunAttempt(Now());
-  // It sleeps on something that is no more, or for something else.
+  // The helper sleeps for what the step has ended or changed.
   if (wait.done || wait.fd != before.fd || wait.also_fd != before.also_fd || wait.events != before.events ||
       wait.deadline < before.deadline)
     Background::Add(&task_, Duration::zero());

@@ -237,6 +237,32 @@ TEST_CASE("Two threads wait for one set: what comes when the one that looked is 
   }
 }
 
+// Counts what an epoll set would hear.
+struct Observer final : ReadinessObserver {
+  void OnChange(int /*fd*/) override { ++changes; }
+  void OnWatch(int /*fd*/, int /*link_fd*/, short /*events*/, Session& /*session*/) override {}
+  void OnPlain(int /*fd*/) override {}
+  int changes = 0;
+};
+
+TEST_CASE("A set hears of what its registration has taken off the link, and of nothing else") {
+  Link link;
+  Observer quiet;
+  REQUIRE(link.socket->AddObserver(&quiet, link.fd) == StreamSocket::State::kSdp);
+  CHECK(quiet.changes == 0);
+  link.socket->RemoveObserver(&quiet, link.fd);
+
+  link.peer.Send("x");
+  verbs::Pollable* const pollable = link.session->queue_pair().pollable();
+  REQUIRE(pollable->PollLink() == verbs::ReadStatus::kProgress);
+  REQUIRE(pollable->has_untold());  // no event comes of it any more
+  Observer late;
+  REQUIRE(link.socket->AddObserver(&late, link.fd) == StreamSocket::State::kSdp);
+  CHECK(late.changes == 1);
+  CHECK((link.socket->GetReadiness().events & POLLIN) != 0);
+  link.socket->RemoveObserver(&late, link.fd);
+}
+
 TEST_CASE("Of several threads one looks, until it gives its turn back or its time is over") {
   LookTurn turn;
   const Time now = Time{} + std::chrono::seconds(1);
