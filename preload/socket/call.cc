@@ -37,7 +37,7 @@ void StreamSocket::NoteProcessEnds() { process_ends.store(true, std::memory_orde
 
 StreamSocket::Call::Call(StreamSocket* socket, int fd, int flags, Way way)
     : socket_(socket), fd_(fd), flags_(flags), way_(way), lock_(socket->mutex_) {
-  if (socket_->calls_inside_++ == 0) socket_->jumps_before_ = Jumps::Total();
+  socket_->calls_inside_.Enter();
   if (way_ == Way::kReceive) (void)socket_->urgent_mark_.TakeRaised();
 }
 
@@ -45,9 +45,7 @@ void StreamSocket::Call::Leave() {
   if (!std::exchange(inside_, false)) return;
   // A thread that is cancelled in the link's read has not got it back.
   if (!lock_.owns_lock()) lock_ = Lock(socket_->mutex_);
-  // None is counted in the child of a fork that a handler has made in the middle of this call.
-  if (socket_->calls_inside_ > 0) --socket_->calls_inside_;
-  if (socket_->calls_inside_ > 0 || !socket_->kept_for_calls_) return;
+  if (!socket_->calls_inside_.Leave()) return;
   const KeepErrno keep;
   socket_->EndForCalls(lock_);
 }
@@ -61,7 +59,7 @@ std::optional<ssize_t> StreamSocket::Call::Enter(const void* frame) {
   if (s.state_ != State::kSdp) {
     // Of a connect that has failed, or of the connection that was. The kernel knows what a socket that is not
     // connected answers.
-    return s.pending_error_ != 0 ? Failed(s.TakeError()) : kPassThrough;
+    return s.tcp_.pending_error != 0 ? Failed(s.tcp_.TakeError()) : kPassThrough;
   }
   if ((flags_ & MSG_FASTOPEN) != 0 && way_ == Way::kSend) [[unlikely]]
     return Failed(EISCONN);
@@ -69,7 +67,7 @@ std::optional<ssize_t> StreamSocket::Call::Enter(const void* frame) {
   if (!Usable()) return Ended(0);
   if (way_ == Way::kReceive) s.OnlyLooks();
   s.MendJump(lock_, fd_, frame);
-  ++s.calls_;
+  ++s.use_.calls;
   return std::nullopt;
 }
 
@@ -102,8 +100,8 @@ StreamSocket::Call::Woke StreamSocket::Call::After(int error) {
 
 bool StreamSocket::Call::MaySleepInLink() const {
   const StreamSocket& s = *socket_;
-  return s.options_.receive_timeout() == Duration::zero() && s.shared_ == nullptr && !s.reads_by_poll_ &&
-         s.session_->may_sleep_in_read();
+  return s.options_.kept.receive_timeout() == Duration::zero() && s.share_.with == nullptr &&
+         !s.sleeps_.reads_by_poll && s.session_->may_sleep_in_read();
 }
 
 int StreamSocket::Call::SleepForData(verbs::SleeperMemory memory, Awaited awaited) {
@@ -134,16 +132,16 @@ int StreamSocket::Call::SleepInLink(verbs::SleeperMemory memory) {
   std::unique_lock own(s.mutex_.own(), std::adopt_lock);
   verbs::DroppedLock dropped(own);
   const CallMark mark;
-  s.reader_.Set(&mark);
+  s.sleeps_.reader.Set(&mark);
   struct Sleeping {
     StreamSocket& socket;
     bool cancelled = true;
     ~Sleeping() {
-      if (!socket.session_->being_read()) socket.reader_.Clear();
+      if (!socket.session_->being_read()) socket.sleeps_.reader.Clear();
       LinkRead::Over();
       if (!cancelled) return;
-      if (socket.shared_ != nullptr) socket.EnterShared();  // the others may read
-      if (socket.shared_ != nullptr) socket.LeaveShared();
+      if (socket.share_.with != nullptr) socket.EnterShared();  // the others may read
+      if (socket.share_.with != nullptr) socket.LeaveShared();
       socket.board_.WakeAll();  // as below
       socket.LetGoOn();
     }
@@ -156,7 +154,7 @@ int StreamSocket::Call::SleepInLink(verbs::SleeperMemory memory) {
   }
   own.release();
   lock_ = Lock(s.mutex_, std::adopt_lock);
-  if (s.shared_ != nullptr) s.mutex_.Enter();  // a fork came meanwhile
+  if (s.share_.with != nullptr) s.mutex_.Enter();  // a fork came meanwhile
   if (s.state_ == State::kSdp) {
     // What the call takes it publishes at its end.
     const bool taken = s.engine().readable_bytes() != 0;
@@ -169,8 +167,8 @@ int StreamSocket::Call::SleepInLink(verbs::SleeperMemory memory) {
   if (status == verbs::ReadStatus::kInterrupted || s.UrgentInterrupts()) return EINTR;
   if (status != verbs::ReadStatus::kWouldBlock) return 0;
   // Not asleep at all: another process that shares the file made it non-blocking.
-  s.nonblocking_.reset();
-  return s.IsNonblocking(s.NumberNow(fd_)) ? EAGAIN : 0;
+  s.numbers_.ForgetFlags();
+  return s.numbers_.IsNonblocking(s.NumberNow(fd_)) ? EAGAIN : 0;
 }
 
 ssize_t StreamSocket::Call::Done(size_t bytes) {

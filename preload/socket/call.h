@@ -58,9 +58,12 @@ class StreamSocket::Call {
   ssize_t Failed(int error);
 
  private:
-  [[nodiscard]] bool MayWait() { return (flags_ & MSG_DONTWAIT) == 0 && !socket_->IsNonblocking(fd_); }
+  [[nodiscard]] bool MayWait() {
+    return (flags_ & MSG_DONTWAIT) == 0 && !socket_->numbers_.IsNonblocking(fd_);
+  }
   [[nodiscard]] Duration timeout() const {
-    return way_ == Way::kSend ? socket_->options_.send_timeout() : socket_->options_.receive_timeout();
+    return way_ == Way::kSend ? socket_->options_.kept.send_timeout()
+                              : socket_->options_.kept.receive_timeout();
   }
   bool Regain(bool enough);
   // A call sleeps piece by piece. A handler that runs between two pieces interrupts it, too.

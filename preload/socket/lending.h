@@ -7,6 +7,7 @@
 
 #include "preload/socket/call_mark.h"
 #include "preload/socket/loan.h"
+#include "preload/socket/reader_patience.h"
 #include "preload/socket/session.h"
 
 namespace sdp::preload {
@@ -24,6 +25,7 @@ class Lending {
   Side& sink() { return sink_; }
   [[nodiscard]] const Side& source() const { return source_; }
   [[nodiscard]] const Side& sink() const { return sink_; }
+  [[nodiscard]] ReaderPatience& patience() { return patience_; }
   // Returns true if the engine has an offer of this process's memory, or of a copy.
   [[nodiscard]] bool offered() const { return source_.loan.offered() || sink_.loan.offered(); }
 
@@ -41,6 +43,7 @@ class Lending {
  private:
   Side source_{Loan::Kind::kSource};
   Side sink_{Loan::Kind::kSink};
+  ReaderPatience patience_;
 };
 
 }  // namespace sdp::preload

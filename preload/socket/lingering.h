@@ -38,10 +38,15 @@ class Lingering {
   void BoundFinWait(Time now);
   [[nodiscard]] bool fin_wait_bounded() const { return bounded_; }
 
+  // The process ends, or execs, and has ended the stream.
+  void NoteProcessEnds() { process_ends_ = true; }
+  [[nodiscard]] bool process_ends() const { return process_ends_; }
+
  private:
   int fd_ = -1;
   Time until_ = kNever;
   bool bounded_ = false;
+  bool process_ends_ = false;
 };
 
 }  // namespace sdp::preload

@@ -242,8 +242,10 @@ class Session {
   // instead.
   void EndMove();
   [[nodiscard]] Time move_deadline() const;
-  // Grows with each step: a waiting thread has to look again at its condition.
-  [[nodiscard]] uint32_t move_steps() const { return move_steps_; }
+  // Return true if it has taken a step since the last TakeMoved(): a waiting thread has to look again at its
+  // condition.
+  [[nodiscard]] bool has_moved() const { return moved_; }
+  [[nodiscard]] bool TakeMoved() { return std::exchange(moved_, false); }
   // Returns what to poll the link for; 0: nothing.
   [[nodiscard]] short watch_events() const;
   // Sums over all links.
@@ -358,7 +360,7 @@ class Session {
   };
   mutable std::optional<Lent> lent_;
   static constexpr uint64_t kLent = UINT64_MAX;  // the token by which the engine has it
-  uint32_t move_steps_ = 0;
+  bool moved_ = false;
   std::unique_ptr<LinkMove> move_;
   int idle_moves_ = 0;  // in a row; a peer must not keep the program busy with moves alone
   uint64_t payload_at_move_ = 0;

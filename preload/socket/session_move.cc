@@ -56,7 +56,7 @@ void Session::StartMove() {
   idle_moves_ = payload == payload_at_move_ ? idle_moves_ + 1 : 0;
   payload_at_move_ = payload;
   move_ = LinkMove::Begin(*queue_pair_, *engine_->suspended_port(), RestOf(idle_moves_), Now());
-  ++move_steps_;
+  moved_ = true;
 }
 
 void Session::BeginMove() {
@@ -89,7 +89,7 @@ bool Session::LeadMove(const Address& peer) {
   options.receive_buffer_size = engine_->stats().local_buffer_size;
   options.receive_buffers = static_cast<uint16_t>(engine_->stats().posted_receives);
   move_->Connect(&queue_pair_, peer, engine_->Hello(), QpOptions(options), now);
-  ++move_steps_;
+  moved_ = true;
   Pump();
   return true;
 }
@@ -104,7 +104,7 @@ bool Session::AdvanceMove() {
   changed_ = true;
   const LinkMove::Phase before = move_->phase();
   const bool went_on = TakeMoveStep();
-  if (move_ == nullptr || move_->phase() != before) ++move_steps_;
+  if (move_ == nullptr || move_->phase() != before) moved_ = true;
   return went_on;
 }
 

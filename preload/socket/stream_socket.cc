@@ -28,8 +28,6 @@ namespace {
 constexpr Duration kLooksForRefusal = std::chrono::milliseconds(10);
 // How often one looks for what stands behind what has come, should the peer go on sending.
 constexpr int kMostLooks = 64;
-// Numbers that a signal handler may add: the standard descriptors, and some.
-constexpr size_t kRoomForHandlers = 5;
 
 }  // namespace
 
@@ -39,21 +37,16 @@ Socket* Socket::New(int domain, int fd) {
   return socket;
 }
 
-StreamSocket::StreamSocket(int domain)
-    : domain_(domain == kFamilySdp ? AF_INET : domain), native_(domain == kFamilySdp) {
-  descriptors_.reserve(1 + kRoomForHandlers);
-}
+StreamSocket::StreamSocket(int domain) : family_(domain) {}
 
 StreamSocket::StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local,
                            const Address& peer, const KeptOptions& options, bool nonblocking)
-    : domain_(domain == kFamilySdp ? AF_INET : domain),
-      native_(domain == kFamilySdp),
-      nonblocking_(nonblocking),
-      options_(options),
-      gives_control_(options.gives_control()),
-      connect_reported_(true) {
-  descriptors_.reserve(1 + kRoomForHandlers);
-  descriptors_.push_back(fd);
+    : family_(domain) {
+  numbers_.Add(fd);
+  numbers_.SetNonblocking(nonblocking);
+  options_.kept = options;
+  options_.gives_control = options.gives_control();
+  tcp_.connect_reported = true;
   EnterSdp(std::move(session), local, peer, stats::Role::kAccepting);
 }
 
@@ -72,18 +65,17 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
                             stats::Role role) {
   session_ = std::move(session);
   session_->queue_pair().SetOrd(session_->engine().ord());  // SDP 8.1.1, 4e and 7d
-  session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
+  session_->engine().SetOutOfBandInline(options_.kept.out_of_band_inline());
   if (queue_pair().device() != nullptr || !WithinHost(local, peer)) {
-    options_.RestoreCongestionControl(descriptors_.front());
+    options_.kept.RestoreCongestionControl(numbers_.any());
   } else {
-    options_.ForgoCongestionControl(descriptors_.front());
+    options_.kept.ForgoCongestionControl(numbers_.any());
   }
   ApplyBcopyThreshold();
-  seen_move_steps_ = 0;
-  options_set_ = {};
-  local_ = local;
-  peer_ = peer;
-  reader_patience_ = {};
+  options_.log = {};
+  names_.local = local;
+  names_.peer = peer;
+  lending_.patience() = {};
   state_ = State::kSdp;
   report_.Begin(role);
   ExpectSignals();
@@ -98,70 +90,53 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
 // The kernel answers for the descriptor from here on.
 void StreamSocket::BecomePlain(int fd, stats::FallbackReason reason, const std::string& text) {
   state_ = State::kPlain;
-  options_.Apply(fd);
+  options_.kept.Apply(fd);
   if (reason != stats::FallbackReason::kCount) {
-    RecordFallback(fd, reason, text, attempt_ != nullptr ? attempt_->target() : Address{});
+    RecordFallback(fd, reason, text,
+                   connecting_.attempt != nullptr ? connecting_.attempt->target() : Address{});
   }
-  for (const int descriptor : descriptors_) FdTable::Remove(descriptor, this);
-  descriptors_.clear();
+  for (const int descriptor : numbers_.all()) FdTable::Remove(descriptor, this);
+  numbers_.Clear();
   board_.TellPlain();
-}
-
-bool StreamSocket::IsNonblocking(int fd) {
-  if (!nonblocking_) {
-    const int flags = real.fcntl(fd, F_GETFL);
-    nonblocking_ = flags >= 0 && (flags & O_NONBLOCK) != 0;
-    appends_ = flags >= 0 && (flags & O_APPEND) != 0;
-  }
-  return *nonblocking_;
 }
 
 bool StreamSocket::Appends(int fd) {
   std::lock_guard lock(mutex_.own());
-  IsNonblocking(fd);
-  return appends_;
+  return numbers_.Appends(fd);
 }
 
 int StreamSocket::VisibleStatusFlags(int kernel_flags) {
   std::lock_guard lock(mutex_);
-  if (kernel_flags < 0 || !listener_forced_nonblocking_) return kernel_flags;
-  return nonblocking_.value_or(false) ? kernel_flags : kernel_flags & ~O_NONBLOCK;
+  return numbers_.Visible(kernel_flags);
 }
 
 int StreamSocket::ChangeStatusFlags(int flags) {
   std::lock_guard lock(mutex_);
-  nonblocking_ = (flags & O_NONBLOCK) != 0;
-  appends_ = (flags & O_APPEND) != 0;
-  return listener_forced_nonblocking_ ? flags | O_NONBLOCK : flags;
+  return numbers_.Set(flags);
 }
 
 void StreamSocket::AddDescriptor(int fd) {
   std::lock_guard lock(mutex_.own());
-  // A handler may call dup2, and have interrupted malloc: what it adds has room already.
-  if (descriptors_.capacity() - descriptors_.size() < kRoomForHandlers && !Critical::MayBeInHandler())
-    descriptors_.reserve(2 * (descriptors_.size() + kRoomForHandlers));
-  descriptors_.push_back(fd);
+  numbers_.Add(fd);
 }
 
 int StreamSocket::AnyDescriptor() {
   std::lock_guard lock(mutex_);
-  return descriptors_.empty() ? -1 : descriptors_.front();
+  return numbers_.any();
 }
 
 int StreamSocket::OtherDescriptor(int fd) {
   std::lock_guard lock(mutex_);
-  const auto other = std::find_if(descriptors_.begin(), descriptors_.end(),
-                                  [fd](int descriptor) { return descriptor != fd; });
-  return other == descriptors_.end() ? -1 : *other;
+  return numbers_.OtherThan(fd);
 }
 
 bool StreamSocket::MoveDescriptor(int from, int to) {
   std::lock_guard lock(mutex_.own());
-  std::replace(descriptors_.begin(), descriptors_.end(), from, to);
+  numbers_.Replace(from, to);
   QuietLinks::Unwatch(&quiet_, from);
   if (quiet_.relied_on()) board_.WakeAll();
   if (session_ != nullptr && session_->queue_pair().event_fd() == from) session_->queue_pair().SetEventFd(to);
-  if (attempt_ != nullptr) attempt_->SetFd(to);
+  if (connecting_.attempt != nullptr) connecting_.attempt->SetFd(to);
   return true;
 }
 
@@ -179,15 +154,15 @@ int StreamSocket::TakeErrorAhead() {
   OnlyLooks();
   if (state_ != State::kSdp || foreign()) return 0;
   if (!session_->being_read()) LookToTheEnd();
-  return TakeError();
+  return tcp_.TakeError();
 }
 
-bool StreamSocket::IsCommon(int fd) const { return !native_ && OthersHold(fd, others_); }
+bool StreamSocket::IsCommon(int fd) const { return !family_.native && OthersHold(fd, share_.co_holders); }
 
 void StreamSocket::ReportLater(int error) {
   const Lock lock(mutex_);
-  if (state_ != State::kSdp || pending_error_ != 0) return;
-  pending_error_ = error;
+  if (state_ != State::kSdp || tcp_.pending_error != 0) return;
+  tcp_.pending_error = error;
   board_.Bump();
   AfterProgress();
 }
@@ -234,9 +209,10 @@ void StreamSocket::LookToTheEnd() {
 
 void StreamSocket::LookForRefusal() {
   const Time now = CoarseNow();
-  if (!engine().can_send() || session_->being_read() || (!engine().peer_closed() && now < look_for_refusal_))
+  if (!engine().can_send() || session_->being_read() ||
+      (!engine().peer_closed() && now < use_.look_for_refusal))
     return;
-  look_for_refusal_ = now + kLooksForRefusal;
+  use_.look_for_refusal = now + kLooksForRefusal;
   const KeepErrno keep;  // the caller may only have asked
   queue_pair().device() != nullptr ? (void)LookAtLink() : TakeFromLink();
 }
@@ -254,7 +230,7 @@ void StreamSocket::GlanceAtLink() {
 // a byte is enough for the reader, and nothing else is behind it. The link is the peer's memory, too. Should
 // it take the bytes back, that call finds an error (RingReader::Look), and does not block.
 std::optional<uint64_t> StreamSocket::LeftInLink() const {
-  const bool may_stay = TakesDirect() && engine().writable() && LowWater() == 1 && !receive_shut_;
+  const bool may_stay = TakesDirect() && engine().writable() && LowWater() == 1 && !tcp_.receive_shut;
   return may_stay ? session_->DirectBytes() : std::nullopt;
 }
 
@@ -263,11 +239,11 @@ std::optional<uint64_t> StreamSocket::LeftInLink() const {
 void StreamSocket::AfterProgress(bool publish) {
   if (foreign()) return;  // since a sleep: what is known of it here is old
   if (lending_.offered()) CollectLoans();
-  if (session_->moving() || seen_move_steps_ != session_->move_steps()) FollowMove();
+  if (session_->moving() || session_->has_moved()) FollowMove();
   const engine::Engine& e = engine();
-  if (receive_shut_ && e.refused_data()) AnswerRefused();
+  if (tcp_.receive_shut && e.refused_data()) AnswerRefused();
   if (board_.observed()) WantBcopy(LowWater());
-  if (!abort_noted_ && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();
+  if (!tcp_.abort_noted && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();
   NoteSendRoom();
   const bool changed = board_.Compare(e);
   if (changed) TellOwner();
@@ -289,33 +265,23 @@ void StreamSocket::AnswerRefused() {
   if (e.state() == engine::State::kAborted || session_->link_ended()) return;
   e.Abort(engine::AbortReason::kLocal);
   session_->Pump();
-  pending_error_ = ECONNRESET;
+  tcp_.pending_error = ECONNRESET;
 }
 
 // The connection ended, in whatever way: what the next call reports.
 void StreamSocket::NoteAbort() {
   const engine::Engine& e = session_->engine();
   const verbs::LinkCause& cause = session_->cause();
-  abort_noted_ = true;
+  tcp_.abort_noted = true;
   board_.Bump();
   if (e.state() != engine::State::kAborted) return;  // in good order
   if (PeerLeftInOrder(e, cause)) return;
   if (e.abort_reason() != engine::AbortReason::kLocal) {
-    pending_error_ = cause.end == verbs::LinkEnd::kReset && cause.os_error != 0 ? cause.os_error : ECONNRESET;
-    if (pending_error_ == EPIPE) pending_error_ = ECONNRESET;
-    if (e.peer_closed() && pending_error_ == ECONNRESET)
-      pending_error_ = EPIPE;  // as TCP: receives end nevertheless
-    LogAbort(peer_, e.abort_reason(), cause, session_->recorder());
+    tcp_.pending_error = ErrorOfAbort(e, cause);
+    LogAbort(names_.peer, e.abort_reason(), cause, session_->recorder());
   }
   if (session_->link_outlives_abort()) Background::Add(&task_, Duration::zero());
   report_.PublishAll(*session_, names());
-}
-
-int StreamSocket::TakeError() {
-  const int error = pending_error_;
-  pending_error_ = 0;
-  error_outlived_ = false;
-  return error;
 }
 
 }  // namespace sdp::preload

@@ -21,27 +21,23 @@
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
 #include "preload/socket/board.h"
-#include "preload/socket/call_mark.h"
-#include "preload/socket/co_holders.h"
-#include "preload/socket/connect_attempt.h"
+#include "preload/socket/calls_inside.h"
 #include "preload/socket/corked.h"
 #include "preload/socket/guests.h"
 #include "preload/socket/handover.h"
-#include "preload/socket/kept_options.h"
 #include "preload/socket/lending.h"
 #include "preload/socket/lingering.h"
-#include "preload/socket/listener.h"
-#include "preload/socket/option_log.h"
-#include "preload/socket/poll_budget.h"
+#include "preload/socket/numbers.h"
 #include "preload/socket/quiet_links.h"
-#include "preload/socket/reader_patience.h"
 #include "preload/socket/report.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/session.h"
-#include "preload/socket/shared_connection.h"
+#include "preload/socket/share.h"
 #include "preload/socket/socket.h"
 #include "preload/socket/socket_mutex.h"
+#include "preload/socket/socket_parts.h"
 #include "preload/socket/tcp_answers.h"
+#include "preload/socket/tcp_side.h"
 #include "preload/socket/urgent_mark.h"
 
 namespace sdp::preload {
@@ -68,7 +64,7 @@ class StreamSocket final : public Socket {
   ssize_t ReceiveError(ControlRoom* room, int* out_flags) override;
   int Bind(int fd, const sockaddr* address, socklen_t length) override;
   int Listen(int fd, int backlog) override;
-  void ListensForOthers() override { listens_for_others_ = true; }
+  void ListensForOthers() override { listening_.for_others = true; }
   int Connect(int fd, const sockaddr* address, socklen_t length) override;
   int Accept(int fd, sockaddr* address, socklen_t* length, int flags, SocketRef* connection) override;
   int Shutdown(int fd, int how) override;
@@ -83,7 +79,7 @@ class StreamSocket final : public Socket {
   void Vanished(int fd) override;
   int VisibleStatusFlags(int kernel_flags) override;
   int ChangeStatusFlags(int flags) override;
-  bool DoesNotBlock() override { return nonblocking_.value_or(false); }
+  bool DoesNotBlock() override { return numbers_.nonblocking(); }
   bool Appends(int fd) override;
   int TakeErrorAhead() override;
   void ReportLater(int error) override;
@@ -193,7 +189,7 @@ class StreamSocket final : public Socket {
   void EndLinkRead(Time deadline);
   // Returns true if this is an SDP connection that other processes can have, too. The caller holds the lock.
   [[nodiscard]] bool shareable() const {
-    return state_ == State::kSdp && session_ != nullptr && !foreign_ && session_->portable();
+    return state_ == State::kSdp && session_ != nullptr && !share_.not_inherited && session_->portable();
   }
   void ShareWithChild();
   // Before ShareWithChild(), asks back memory that the peer knows of, which keeps the connection to this
@@ -266,20 +262,18 @@ class StreamSocket final : public Socket {
   [[nodiscard]] TcpView tcp_view() const {
     return {.engine = engine(),
             .link_ended = session_->link_ended(),
-            .pending_error = pending_error_,
-            .receive_shut = receive_shut_,
-            .send_shut = send_shut_};
+            .pending_error = tcp_.pending_error,
+            .receive_shut = tcp_.receive_shut,
+            .send_shut = tcp_.send_shut};
   }
   [[nodiscard]] const engine::Engine& engine() const { return std::as_const(*session_).engine(); }
   [[nodiscard]] const verbs::QueuePair& queue_pair() const { return std::as_const(*session_).queue_pair(); }
   short WatchEvents() const;
   int LinkOf(int fd) const { return session_ != nullptr ? session_->LinkOf(fd) : fd; }
-  bool IsNonblocking(int fd);
-  int TakeError();
   // Returns true if a receive may take messages off the link itself (Session::ReceiveDirect).
   [[nodiscard]] bool TakesDirect() const {
-    return queue_pair().direct() != nullptr && shared_ == nullptr && !board_.hears_doorbells() &&
-           !options_.tells_queue();
+    return queue_pair().direct() != nullptr && share_.with == nullptr && !board_.hears_doorbells() &&
+           !options_.kept.tells_queue();
   }
   // Returns how many bytes in the link make the socket readable where they are. Returns nothing if only a
   // look at the link tells what is there.
@@ -297,7 +291,7 @@ class StreamSocket final : public Socket {
   void LeaveBellExpress(ExpressLock& lock);
   bool ComesSoon(int flags);
   [[nodiscard]] bool Blocks(int flags) const {
-    return (flags & MSG_DONTWAIT) == 0 && !nonblocking_.value_or(false);
+    return (flags & MSG_DONTWAIT) == 0 && !numbers_.nonblocking();
   }
   void FinishExpress(ExpressLock& lock);
 
@@ -340,7 +334,7 @@ class StreamSocket final : public Socket {
   // Returns true if the link is a local one.
   [[nodiscard]] bool OnLocalLink() const;
   // Returns true if threads sleep in Send or Receive on a local link: there they sleep in poll.
-  [[nodiscard]] bool HasSleepers() const { return calls_inside_ != 0 && OnLocalLink(); }
+  [[nodiscard]] bool HasSleepers() const { return calls_inside_.count() != 0 && OnLocalLink(); }
   // MayHearByBell() returns true if a sleeper may ask for its bell. HearByBell() has the peer ring `bell`
   // when it writes next, or returns false if something has come already. LeaveBell() ends that, and returns
   // true if the caller has to read.
@@ -389,10 +383,7 @@ class StreamSocket final : public Socket {
                                      Signals signals);
   bool TakeBeforeSleep(Awaited awaited);
   [[nodiscard]] Report::Names names() const {
-    return {.fd = descriptors_.empty() ? -1 : descriptors_.front(),
-            .local = local_,
-            .peer = peer_,
-            .sdp_peer = sdp_peer_};
+    return {.fd = numbers_.any(), .local = names_.local, .peer = names_.peer, .sdp_peer = names_.sdp_peer};
   }
 
   // Mends what this thread's earlier call left behind when a signal handler jumped out of it. Comes first in
@@ -405,7 +396,7 @@ class StreamSocket final : public Socket {
   // errno, nothing was moved.
   enum class Step : uint8_t { kGoOn, kAgain, kDone, kOver, kFailed };
   // Returns true if nothing can be sent, ever again or before the error is reported.
-  [[nodiscard]] bool CannotSend() const { return pending_error_ != 0 || !engine().can_send(); }
+  [[nodiscard]] bool CannotSend() const { return tcp_.pending_error != 0 || !engine().can_send(); }
 
   // stream_socket_send.cc
   struct Sending;
@@ -501,14 +492,13 @@ class StreamSocket final : public Socket {
   void VisitShared(Archive& ar);
   // Returns the socket's own part of that state.
   std::vector<std::byte> FreezeFront();
-  // Takes the front; another process will leave the rest (away_). Returns false if the bytes are no front.
+  // Takes the front; another process will leave the rest (Share::elsewhere). Returns false if the bytes are
+  // no front.
   [[nodiscard]] bool ExpectShared(Bytes front);
   // Begins to share the process's own connection. Returns false without a place for it. Lock() comes next.
   [[nodiscard]] bool StartSharing();
   void LoseShared();
-  [[nodiscard]] int LinkFd() const {
-    return lingering_.fd() >= 0 || descriptors_.empty() ? lingering_.fd() : descriptors_.front();
-  }
+  [[nodiscard]] int LinkFd() const { return lingering_.fd() >= 0 ? lingering_.fd() : numbers_.any(); }
   // StopSharing: this process alone holds the connection, with all its state. DropShared: it no longer does.
   void StopSharing();
   void DropShared();
@@ -519,9 +509,7 @@ class StreamSocket final : public Socket {
   // For _exit and signal handlers. Returns true if this process has to end the connection, and has its newest
   // state.
   bool FinishSharedAtOnce();
-  // Returns after how long a sleeper looks again: no process tells another what it does to the connection.
-  Duration NextNap();
-  [[nodiscard]] bool foreign() const { return foreign_ || away_; }
+  [[nodiscard]] bool foreign() const { return share_.foreign(); }
   // Returns true if this process has something to finish before the other holders of the connection can go on
   // without it.
   [[nodiscard]] bool keeps_from_others() const {
@@ -641,93 +629,32 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool HasQuietLink() const;
 
   // stream_socket_end.cc
-  // Returns true if a descriptor of the socket is not close-on-exec.
-  [[nodiscard]] bool SurvivesExec() const;
   void StepToSent();
 
   SocketMutex mutex_{this};
   std::atomic<State> state_{State::kNew};
-  const int domain_;   // AF_INET or AF_INET6
-  const bool native_;  // made as kFamilySdp
-  std::vector<int> descriptors_;
-  std::optional<bool> nonblocking_;
-  bool appends_ = false;  // O_APPEND, as known with nonblocking_
-  bool listener_forced_nonblocking_ = false;
-  bool plain_clients_allowed_ = true;  // of a listener
-  bool listens_for_others_ = false;
-  CoHolders others_ = CoHolders::kNone;  // without a connection: since a fork, an exec or a message another
-                                         // process may have it, too
-  KeptOptions options_;
-  std::atomic<bool> gives_control_{false};  // recvmsg has control messages to give
-  OptionLog options_set_;                   // before the socket was connected, or listened
-  std::optional<int> v6only_;  // as it was before the look-up bound the socket to a port, which changes it
+  const SocketFamily family_;
+  Numbers numbers_;
+  SocketOptions options_;
+  ConnectionNames names_;
+  TcpSide tcp_;
+  Share share_;
 
-  std::unique_ptr<Listener> listener_;
-  std::unique_ptr<ConnectAttempt> attempt_;
+  Listening listening_;
+  Connecting connecting_;
   std::unique_ptr<Session> session_;
-  Address local_;  // conventional
-  Address peer_;
-  int pending_error_ = 0;  // SO_ERROR
-  // Sends with MSG_ZEROCOPY: those that the error queue has reported, and all of them.
-  uint32_t zero_copies_told_ = 0;
-  uint32_t zero_copies_sent_ = 0;
-  bool connects_inline_ = false;  // the caller of connect() goes on with it, not the helper
-  bool abort_noted_ = false;
-  bool connect_reported_ = false;  // connect() has said that there is a connection
-  bool receive_shut_ = false;
-  bool send_shut_ = false;  // in CLOSE_WAIT, when the engine is over
-  // By a connect in the background. Until the next one the socket is like one whose connection has ended.
-  bool connect_failed_ = false;
-  bool error_outlived_ = false;  // pending_error_ is that of a connection which AF_UNSPEC has ended
-  bool locked_for_fork_ = false;
-  uint8_t sleeps_by_poll_ = 0;                // how many sleeps are not at the bell
-  bool reads_by_poll_ = false;                // since EndLinkRead()
-  bool foreign_ = false;                      // inherited by fork and not shared: the parent's connection
-  std::unique_ptr<SharedConnection> shared_;  // while other processes hold the connection, too
   UrgentMark urgent_mark_;
-  bool away_ = false;  // another process keeps the connection to itself
-  Time look_for_refusal_{};
-  Time found_nothing_{};  // by CoarseNow(): when a receive that does not wait last looked in vain
-  Time look_for_credit_{};
-  bool waited_for_connect_ = false;    // a fork has, in vain
-  bool waited_in_vain_ = false;        // for the process that keeps the connection
-  bool responsible_ = false;           // this process left bytes unsent when it used the connection last
-  bool leaving_ = false;               // closed here, except for those bytes; others may hold it
-  bool child_shares_ = false;          // around fork
-  bool unchanged_ = false;             // since the state was left to the others, except by the lock's owner
-  std::vector<std::byte> left_front_;  // the socket's own part of that state
-  int naps_ = 0;
-  Time left_until_ =
-      kNever;  // a writer leaves reading to another process till then; kNever: it has not begun to
-
   Lending lending_;
-  ReaderPatience reader_patience_;
-  Sleeper reader_;         // while session_->being_read()
-  bool ending_ = false;    // by StepToEnd
-  bool trimming_ = false;  // the background looks whether the send buffer is used
-
-  Board board_;
-  PollBudget poll_budget_{config().poll};
-  uint32_t seen_move_steps_ = 0;
   Corked corked_;
+  Board board_;
+  Sleeps sleeps_;
+  CallsInside calls_inside_;
+  ConnectionUse use_;
+  Report report_;
 
   Task task_{this};
   QuietLink quiet_{this};
-  uint64_t calls_ = 0;               // by the application, to see whether it is active
-  uint64_t glanced_at_ = 0;          // calls_ at the last GlanceAtLink()
-  uint64_t told_readable_ = 0;       // by FIONREAD
-  uint64_t told_in_call_ = 0;        // calls_ when CountWhereItIs() told of much
-  uint64_t calls_seen_ = 0;          // by the background
-  std::atomic<bool> yields_{false};  // the background's alone: its last look found a connection that the
-                                     // application's calls move as well
-  Lingering lingering_;              // since the program has closed its descriptors
-  int calls_inside_ = 0;  // threads in Send and Receive: a thread that has the lock finds the others asleep
-  uint32_t jumps_before_ = 0;    // of all threads, when the first of those calls came
-  bool kept_for_calls_ = false;  // closed, except for those calls: lingering_ has the descriptor
-
-  Report report_;
-  Address sdp_peer_;
-  uint32_t accepted_in_a_row_ = 0;  // over SDP, without a look for others
+  Lingering lingering_;  // since the program has closed its descriptors
 };
 
 }  // namespace sdp::preload

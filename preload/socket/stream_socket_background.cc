@@ -20,9 +20,9 @@ constexpr Duration kSendBufferRest = std::chrono::milliseconds(20);
 
 void StreamSocket::LeaveToBackground() {
   if (session_ == nullptr) return;
-  const bool trim = !trimming_ && engine().send_buffer_memory() != 0;
+  const bool trim = !use_.trimming && engine().send_buffer_memory() != 0;
   if (!trim && !session_->has_unsent() && corked_.empty() && !ListensForPeer()) return;
-  trimming_ = trimming_ || trim;
+  use_.trimming = use_.trimming || trim;
   Background::Add(&task_);
 }
 
@@ -30,21 +30,22 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
   Lock lock(mutex_, std::defer_lock);
   // The application is at it. To wait for the lock would cost its thread a wake-up of this one each time that
   // it lets go.
-  if (yields_.load(std::memory_order_relaxed)) {
+  if (use_.helper_yields.load(std::memory_order_relaxed)) {
     if (!lock.try_lock()) return {.deadline = now + Background::kGrace};
   } else {
     lock.lock();
   }
-  yields_.store(state_ == State::kSdp && !foreign(), std::memory_order_relaxed);
-  if (state_ == State::kConnecting && connects_inline_) return {.done = true};
-  if (state_ == State::kConnecting && attempt_ != nullptr && !descriptors_.empty()) return RunAttempt(now);
+  use_.helper_yields.store(state_ == State::kSdp && !foreign(), std::memory_order_relaxed);
+  if (state_ == State::kConnecting && connecting_.in_call) return {.done = true};
+  if (state_ == State::kConnecting && connecting_.attempt != nullptr && !numbers_.none())
+    return RunAttempt(now);
   if (state_ == State::kClosed) return RunLinger(now);
   if (state_ != State::kSdp || foreign()) {
-    trimming_ = false;
+    use_.trimming = false;
     return {.done = true};
   }
   if (!session_->moving()) OnlyLooks();
-  const Time look_again = shared_ != nullptr ? now + NextNap() : kNever;
+  const Time look_again = share_.with != nullptr ? now + share_.NextLook(calls_inside_.kept()) : kNever;
   if (now >= corked_.due()) {
     corked_.Push(*session_);
     corked_.SetDue(now + Background::kGrace);
@@ -56,13 +57,13 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
   }
   if (now >= session_->start_until()) {
     SDP_LOG(kInfo, "connection from %s ends: nothing came behind its MPA Request",
-            ToEndpoint(peer_).ToString().c_str());
+            ToEndpoint(names_.peer).ToString().c_str());
     session_->Abort();
     AfterProgress();
   }
-  if (calls_ != calls_seen_ || session_->being_read() || HasSleepers()) {
+  if (use_.calls != use_.calls_seen || session_->being_read() || HasSleepers()) {
     // The application is at it: it does this itself, and cheaper.
-    calls_seen_ = calls_;
+    use_.calls_seen = use_.calls;
     session_->Pump();
     AfterProgress();  // a thread may be about to sleep for the room that there is now
     if (!session_->has_unsent() || LinkFd() < 0) return TrimmedWait(now);
@@ -94,8 +95,8 @@ Background::Wait StreamSocket::LinkWait(int fd, Time deadline) const {
 Background::Wait StreamSocket::TrimmedWait(Time now) {
   Background::Wait wait = IdleWait();
   if (engine().send_buffer_memory() != 0) session_->engine().TrimSendBuffer();
-  trimming_ = session_->engine().send_buffer_memory() != 0;
-  if (trimming_) {
+  use_.trimming = session_->engine().send_buffer_memory() != 0;
+  if (use_.trimming) {
     wait.done = false;
     wait.deadline = std::min(wait.deadline, now + kSendBufferRest);
   }
@@ -104,39 +105,40 @@ Background::Wait StreamSocket::TrimmedWait(Time now) {
 
 // The application has closed the socket.
 Background::Wait StreamSocket::RunLinger(Time now) {
-  if (attempt_ != nullptr && !StepClosedConnect(now)) {
-    Background::Wait wait = attempt_->wait();
+  if (connecting_.attempt != nullptr && !StepClosedConnect(now)) {
+    Background::Wait wait = connecting_.attempt->wait();
     wait.deadline = std::min(wait.deadline, lingering_.until());
     return wait;
   }
   // Others' since the process has begun to end (StepToEnd): they have not gone, and its end is theirs to
   // make.
-  if (session_ == nullptr || lingering_.fd() < 0 || foreign_) return {.done = true};
+  if (session_ == nullptr || lingering_.fd() < 0 || share_.not_inherited) return {.done = true};
   if (!session_->moving()) OnlyLooks();
   if (session_->being_read()) {
     // The session is that thread's until it wakes up; the end of the link wakes it, where the link is this
     // process's to end.
-    if (!leaving_ && now >= lingering_.until() && !session_->link_ended()) session_->Abort();
-    if (leaving_) return {.deadline = kNever};  // it says when it has
+    if (!share_.closing_unsent && now >= lingering_.until() && !session_->link_ended()) session_->Abort();
+    if (share_.closing_unsent) return {.deadline = kNever};  // it says when it has
     return {.deadline = now < lingering_.until() ? lingering_.until() : now + Background::kGrace};
   }
-  if (leaving_ && shared_ == nullptr) {
+  if (share_.closing_unsent && share_.with == nullptr) {
     // The others have gone before us: the end is ours to make.
-    leaving_ = false;
+    share_.closing_unsent = false;
     session_->engine().CloseSend();
     session_->engine().CloseReceive();
     lingering_.SetUntil(now + Lingering::kFinWait);
   }
-  if (leaving_ && foreign()) {  // another process keeps it, with what was unsent here
+  if (share_.closing_unsent && foreign()) {  // another process keeps it, with what was unsent here
     DropSession();
     return {.done = true};
   }
-  if (leaving_) {
+  if (share_.closing_unsent) {
     session_->Pump();
     session_->ReadAvailable();
     CollectLoans();
     LeadMove();
-    if (keeps_from_others() && now < lingering_.until()) return LinkWait(lingering_.fd(), now + NextNap());
+    if (keeps_from_others() && now < lingering_.until())
+      return LinkWait(lingering_.fd(), now + share_.NextLook(calls_inside_.kept()));
     DropSession();
     return {.done = true};
   }
@@ -172,19 +174,19 @@ bool StreamSocket::StepClosedConnect(Time now) {
   if (lingering_.fd() >= 0 && now < lingering_.until() && !Confined()) {
     // A link that the peer has ended, too, is not made again.
     pollfd link{.fd = lingering_.fd(), .events = POLLRDHUP, .revents = 0};
-    const bool lost = attempt_->sdp_address().length != 0 && real.poll(&link, 1, 0) > 0;
+    const bool lost = connecting_.attempt->sdp_address().length != 0 && real.poll(&link, 1, 0) > 0;
     if (!lost) outcome = LeadAttempt(lingering_.fd(), now);
   }
   if (outcome == ConnectAttempt::Outcome::kPending) return false;
   if (outcome == ConnectAttempt::Outcome::kConventional)
-    ConnectWithoutBlocking(lingering_.fd(), attempt_->target());
+    ConnectWithoutBlocking(lingering_.fd(), connecting_.attempt->target());
   if (outcome == ConnectAttempt::Outcome::kSdp) {
-    session_ = attempt_->TakeSession();
-    peer_ = attempt_->target();
+    session_ = connecting_.attempt->TakeSession();
+    names_.peer = connecting_.attempt->target();
     lingering_.SetUntil(now + Lingering::kFinWait);
     EndStream();
   }
-  attempt_.reset();
+  connecting_.attempt.reset();
   if (session_ == nullptr) DropSession();
   return true;
 }

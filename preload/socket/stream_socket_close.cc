@@ -65,14 +65,15 @@ bool StreamSocket::AllSent(int link) {
   if (!session_->AllTaken()) return false;
   if (session_->link_ended() || queue_pair().device() != nullptr || OnLocalLink() || Confined()) return true;
   // A network may lose what was sent; our FIN counts as a byte.
-  const bool within_host = WithinHost(local_, peer_);
+  const bool within_host = WithinHost(names_.local, names_.peer);
   int bytes = 0;
   return real.ioctl(link, within_host ? SIOCOUTQNSD : SIOCOUTQ, &bytes) != 0 ||
          bytes <= (within_host ? 0 : 1);
 }
 
 int StreamSocket::AwaitSent(Lock& lock, int fd, Time deadline, Signals signals) {
-  while (state_ == State::kSdp && !foreign() && !(leaving_ ? session_->AllTaken() : AllSent(fd))) {
+  while (state_ == State::kSdp && !foreign() &&
+         !(share_.closing_unsent ? session_->AllTaken() : AllSent(fd))) {
     const Time now = Now();
     if (now >= deadline) return EAGAIN;
     // What the kernel sends tells nobody.
@@ -104,13 +105,13 @@ int StreamSocket::Shutdown(int fd, int how) {
   }
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return Fail(EINVAL);
   MendJump(lock, fd, __builtin_frame_address(0));
-  ++calls_;
+  ++use_.calls;
   LookToTheEnd();  // TCP knows of a reset that has come
   engine::Engine& e = session_->engine();
   if (InCloseWait()) {
-    receive_shut_ = receive_shut_ || how != SHUT_WR;
-    send_shut_ = how != SHUT_RD;
-    connect_reported_ = true;
+    tcp_.receive_shut = tcp_.receive_shut || how != SHUT_WR;
+    tcp_.send_shut = how != SHUT_RD;
+    tcp_.connect_reported = true;
     board_.Bump();
     AfterProgress();
     return 0;
@@ -122,11 +123,11 @@ int StreamSocket::Shutdown(int fd, int how) {
     AfterProgress();
     return Fail(ENOTCONN);
   }
-  connect_reported_ =
+  tcp_.connect_reported =
       true;  // TCP's next connect does not tell it who has shut the connection down, but says EISCONN
-  if (how != SHUT_WR && !receive_shut_) {
+  if (how != SHUT_WR && !tcp_.receive_shut) {
     // What has come stays to be read, and what comes: a receive that finds nothing ends.
-    receive_shut_ = true;
+    tcp_.receive_shut = true;
     lending_.sink().loan.Revoke(*session_);
     WantBcopy(1);  // nobody lends the peer memory any more
   }
@@ -134,14 +135,14 @@ int StreamSocket::Shutdown(int fd, int how) {
     corked_.Push(*session_);
     e.CloseSend();
   }
-  if (receive_shut_ && !e.can_send()) e.RefuseReceive();
+  if (tcp_.receive_shut && !e.can_send()) e.RefuseReceive();
   session_->Pump();
-  if (receive_shut_ && !e.can_send() && session_->being_read() && !session_->has_unsent()) {
+  if (tcp_.receive_shut && !e.can_send() && session_->being_read() && !session_->has_unsent()) {
     // A thread sleeps in the link's own read, and only the link's end wakes it. All we had to say has left:
     // this end is none of the peer's.
-    abort_noted_ = true;
+    tcp_.abort_noted = true;
     real.shutdown(fd, SHUT_RD);
-  } else if (receive_shut_ && session_->being_read() && !reader_.End()) {
+  } else if (tcp_.receive_shut && session_->being_read() && !sleeps_.reader.End()) {
     session_->NudgeReader();
   }
   board_.Bump();
@@ -153,9 +154,9 @@ int StreamSocket::Shutdown(int fd, int how) {
 int StreamSocket::Close(int fd) {
   const int saved = errno;
   std::unique_lock own(mutex_.own());
-  std::erase(descriptors_, fd);
+  numbers_.Remove(fd);
   FdTable::Remove(fd, this);
-  if (!descriptors_.empty()) {
+  if (!numbers_.none()) {
     GoOnWithout(fd);
     return real.close(fd);
   }
@@ -168,10 +169,10 @@ int StreamSocket::Close(int fd) {
     errno = saved;
     return real.close(fd);
   }
-  descriptors_.push_back(fd);  // until the connection's state, which may come from another process, is here
+  numbers_.Add(fd);  // until the connection's state, which may come from another process, is here
   own.unlock();
   Lock lock = LockWithOwner();
-  std::erase(descriptors_, fd);
+  numbers_.Remove(fd);
   switch (state_.load()) {
     case State::kSdp: {
       const int result = CloseLast(lock, fd);
@@ -179,18 +180,19 @@ int StreamSocket::Close(int fd) {
       return result;
     }
     case State::kListening:
-      listener_->Close();
+      listening_.listener->Close();
       DropSession();
       break;
     case State::kConnecting:
-      if (attempt_ != nullptr) attempt_->NoteGivenUp();  // before the program connects again
-      if (attempt_ != nullptr && !connects_inline_ && !Resets(options_.linger_option()) && !Confined() &&
-          !Lingering::TooMany()) {
+      if (connecting_.attempt != nullptr)
+        connecting_.attempt->NoteGivenUp();  // before the program connects again
+      if (connecting_.attempt != nullptr && !connecting_.in_call && !Resets(options_.kept.linger_option()) &&
+          !Confined() && !Lingering::TooMany()) {
         lingering_.Begin(HiddenFds::Duplicate(fd));
         lingering_.SetUntil(Now() + kPatienceForConnect);
       }
       if (lingering_.fd() >= 0) {
-        attempt_->SetFd(lingering_.fd());
+        connecting_.attempt->SetFd(lingering_.fd());
         Background::Add(&task_, Duration::zero());  // it sleeps on the number that is no more
       }
       state_ = State::kClosed;  // the helper sees it
@@ -208,9 +210,9 @@ void StreamSocket::GoOnWithout(int fd) {
   QuietLinks::Unwatch(&quiet_, fd);
   if (quiet_.relied_on()) board_.WakeAll();
   if (session_ != nullptr && session_->queue_pair().event_fd() == fd)
-    session_->queue_pair().SetEventFd(descriptors_.front());
-  if (attempt_ == nullptr) return;
-  attempt_->SetFd(descriptors_.front());
+    session_->queue_pair().SetEventFd(numbers_.any());
+  if (connecting_.attempt == nullptr) return;
+  connecting_.attempt->SetFd(numbers_.any());
   if (Background::Holds(&task_))
     Background::Add(&task_, Duration::zero());  // it sleeps on the number that is no more
 }
@@ -223,11 +225,11 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
     return CloseNumber(fd);
   }
   MendJump(lock, fd, __builtin_frame_address(0));
-  if (shared_ != nullptr && !shared_->HasOthers(/*sure=*/true)) StopSharing();
-  const linger& option = options_.linger_option();
+  if (share_.with != nullptr && !share_.with->HasOthers(/*sure=*/true)) StopSharing();
+  const linger& option = options_.kept.linger_option();
   lending_.AskBack(*session_);
-  leaving_ = shared_ != nullptr;
-  if (!session_->link_ended() && !leaving_) {
+  share_.closing_unsent = share_.with != nullptr;
+  if (!session_->link_ended() && !share_.closing_unsent) {
     EndStream();
     if (option.l_onoff != 0 && option.l_linger != 0) {  // also one that does not block
       const Time deadline = option.l_linger < 0 ? kNever : Now() + std::chrono::seconds(option.l_linger);
@@ -240,7 +242,8 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   }
   // Not over yet: our last bytes, or the peer's DisConn, or a thread that still sleeps in a read. The number
   // is the application's again at once.
-  const bool over = session_->link_ended() || (leaving_ && !keeps_from_others() && !session_->being_read()) ||
+  const bool over = session_->link_ended() ||
+                    (share_.closing_unsent && !keeps_from_others() && !session_->being_read()) ||
                     MayGoAtOnce(fd);
   if (!over) lingering_.Begin(DescriptorToLinger(lock, fd));
   if (state_ != State::kSdp) {  // another thread has taken its peer away meanwhile
@@ -269,7 +272,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
 // As TCP does: unread data, or a linger time of zero, resets the connection.
 void StreamSocket::EndStream() {
   engine::Engine& e = session_->engine();
-  const linger& option = options_.linger_option();
+  const linger& option = options_.kept.linger_option();
   if (e.readable_bytes() == 0) session_->ReadAvailable();
   // Shut down before, it may have nothing to wait for any more but what TCP_LINGER2 says.
   const bool in_fin_wait = e.state() == engine::State::kSendClosed && !session_->has_unsent() &&
@@ -291,7 +294,7 @@ void StreamSocket::EndStream() {
 // may go as well: its FIN tells the peer as much as the wait for the second DisConn would, and the kernel
 // answers what comes for it with a reset, as on TCP. A helper that has the task may hold the file.
 bool StreamSocket::MayGoAtOnce(int fd) {
-  if (leaving_ || shared_ != nullptr || session_->being_read() || session_->moving() ||
+  if (share_.closing_unsent || share_.with != nullptr || session_->being_read() || session_->moving() ||
       queue_pair().device() != nullptr || Background::Holds(&task_))
     return false;
   bool is_first = OnLocalLink() && engine().state() == engine::State::kSendClosed;
@@ -307,7 +310,7 @@ bool StreamSocket::MayGoAtOnce(int fd) {
 // What the peer's kernel has no room for, the reset in answer to a credit update would take back.
 bool StreamSocket::KinHasAll(int fd) const {
   if (Confined() || !session_->kin() || engine().state() != engine::State::kSendClosed ||
-      session_->has_unsent() || !WithinHost(local_, peer_))
+      session_->has_unsent() || !WithinHost(names_.local, names_.peer))
     return false;
   int bytes = 0;
   return real.ioctl(LinkOf(fd), SIOCOUTQ, &bytes) == 0 && bytes <= kSmallRest &&
@@ -318,7 +321,7 @@ bool StreamSocket::KinHasAll(int fd) const {
 // DisConn would; what it sends nevertheless is answered with a reset, as by a TCP socket without an owner.
 int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
   // What a sleeping thread brings is for the others, too.
-  const bool needed = shared_ != nullptr && session_->being_read();
+  const bool needed = share_.with != nullptr && session_->being_read();
   if (!needed && Lingering::TooMany() && AllSent(fd)) return -1;
   const int hidden = Confined() ? -1 : HiddenFds::Duplicate(fd);
   if (hidden >= 0) return hidden;
@@ -332,11 +335,11 @@ int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
 
 void StreamSocket::Vanished(int fd) {
   Lock lock(mutex_);
-  std::erase(descriptors_, fd);
-  if (!descriptors_.empty()) return GoOnWithout(fd);
+  numbers_.Remove(fd);
+  if (!numbers_.none()) return GoOnWithout(fd);
   // The kernel has ended the link already; what was unsent is lost, as nobody told us in time.
-  if (listener_ != nullptr) listener_->Close();
-  attempt_.reset();
+  if (listening_.listener != nullptr) listening_.listener->Close();
+  connecting_.attempt.reset();
   QuietLinks::Leave(&quiet_);
   if (session_ == nullptr || !session_->being_read()) DropSession();
   state_ = State::kClosed;
@@ -352,7 +355,7 @@ void StreamSocket::DropSession() {
   DropShared();
   // A device's queue pair is one for all processes that inherited it: to destroy it here would end the
   // parent's connection.
-  if (foreign_ && session_ != nullptr && !session_->portable()) (void)session_.release();
+  if (share_.not_inherited && session_ != nullptr && !session_->portable()) (void)session_.release();
   session_.reset();
   if (const int fd = lingering_.End(); fd >= 0) HiddenFds::Close(fd);
 }

@@ -101,13 +101,12 @@ Address Destination(int fd, Address address) {
 
 int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
   const PlainAddress plain(address, length);
-  if (native_) {
+  if (family_.native) {
     address = plain.get();
     length = plain.length();
   }
   Lock lock = LockWithOwner();
-  if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end())
-    descriptors_.push_back(fd);
+  numbers_.AddUnlessKnown(fd);
   if (address != nullptr && length >= sizeof(sa_family_t) && address->sa_family == AF_UNSPEC)
     return Disconnect(fd);
   switch (state_.load()) {
@@ -124,15 +123,15 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     case State::kNew:
       break;
   }
-  if (connect_failed_ || (pending_error_ != 0 && !error_outlived_)) return FailAgain(fd);
+  if (tcp_.connect_failed || (tcp_.pending_error != 0 && !tcp_.error_outlived)) return FailAgain(fd);
   const bool internet =
       address != nullptr && ((address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) ||
                              (address->sa_family == AF_INET6 && length >= 24));
-  const bool of_another = internet && !native_ && address->sa_family != domain_;
+  const bool of_another = internet && !family_.native && address->sa_family != family_.domain;
   if (!internet || of_another) return kPassThrough;  // the kernel has the right error
-  if (error_outlived_) TakeError();                  // nobody has asked, and TCP forgets it here
+  if (tcp_.error_outlived) tcp_.TakeError();         // nobody has asked, and TCP forgets it here
   if (Confined()) {                                  // it had another peer before
-    if (native_) return Fail(ECONNREFUSED);
+    if (family_.native) return Fail(ECONNREFUSED);
     BecomePlain(fd, stats::FallbackReason::kCount, {});
     return kPassThrough;
   }
@@ -141,32 +140,32 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     BecomePlain(fd, stats::FallbackReason::kSocketOption, kCommon);
     return kPassThrough;
   }
-  if (domain_ == AF_INET6 && !v6only_) {
+  if (family_.domain == AF_INET6 && !options_.v6only) {
     int v6only = 0;
     socklen_t size = sizeof v6only;
-    if (real.getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &size) == 0) v6only_ = v6only;
+    if (real.getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &size) == 0) options_.v6only = v6only;
   }
   try {
-    attempt_ = std::make_unique<ConnectAttempt>(fd, native_ ? kFamilySdp : domain_,
-                                                Destination(fd, MakeAddress(address, length)), &options_);
+    connecting_.attempt = std::make_unique<ConnectAttempt>(
+        fd, family_.asked(), Destination(fd, MakeAddress(address, length)), &options_.kept);
   } catch (const std::bad_alloc&) {
-    if (native_) return Fail(ENOMEM);
+    if (family_.native) return Fail(ENOMEM);
     BecomePlain(fd, stats::FallbackReason::kResources, "out of memory");
     return kPassThrough;
   }
-  ++calls_;
-  waited_for_connect_ = false;
+  ++use_.calls;
+  connecting_.fork_gave_up = false;
   const int result = ConnectInline(lock, fd);
-  if (result == 0) connect_reported_ = true;
+  if (result == 0) tcp_.connect_reported = true;
   return result;
 }
 
 // A blocking connect runs in the caller's thread; a non-blocking one that cannot be finished at once is left
 // to the helper.
 int StreamSocket::ConnectInline(Lock& lock, int fd) {
-  const bool nonblocking = IsNonblocking(fd);
+  const bool nonblocking = numbers_.IsNonblocking(fd);
   const Time deadline =
-      options_.send_timeout() == Duration::zero() ? kNever : Now() + options_.send_timeout();
+      options_.kept.send_timeout() == Duration::zero() ? kNever : Now() + options_.kept.send_timeout();
   // With the lock dropped; what was begun goes on also if the thread is cancelled in its sleep.
   struct Unlocked {
     StreamSocket* socket;
@@ -179,14 +178,14 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
     }
   };
   state_ = State::kConnecting;  // for other threads' calls, whenever the lock is free
-  connects_inline_ = true;
+  connecting_.in_call = true;
   bool self_answered = false;
   for (;;) {
     ConnectAttempt::Outcome outcome = LeadAttempt(fd, Now());
     const bool pending = outcome == ConnectAttempt::Outcome::kPending;
-    if (pending && !self_answered && attempt_->sdp_address().length != 0) {
+    if (pending && !self_answered && connecting_.attempt->sdp_address().length != 0) {
       self_answered = true;
-      const Address sdp_address = attempt_->sdp_address();
+      const Address sdp_address = connecting_.attempt->sdp_address();
       lock.unlock();
       Listener::AnswerConnectTo(sdp_address);
       lock.lock();
@@ -195,7 +194,8 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
     if (pending && nonblocking) {
       if (LeaveConnect()) return Fail(EINPROGRESS);
       // Its connect to the SDP address may be under way already.
-      outcome = attempt_->ForgoSdp(stats::FallbackReason::kResources, "no thread to go on with the connect");
+      outcome = connecting_.attempt->ForgoSdp(stats::FallbackReason::kResources,
+                                              "no thread to go on with the connect");
     }
     if (outcome != ConnectAttempt::Outcome::kPending) {
       const int result = FinishConnect(fd, outcome);
@@ -205,7 +205,7 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
       errno = error;
       return result;
     }
-    const Background::Wait wait = attempt_->wait();
+    const Background::Wait wait = connecting_.attempt->wait();
     // A third place is for PollRestarting.
     pollfd links[3] = {{.fd = wait.fd, .events = wait.events, .revents = 0},
                        {.fd = wait.also_fd, .events = POLLOUT, .revents = 0}};
@@ -227,8 +227,8 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
 }
 
 int StreamSocket::JoinConnect(Lock& lock, int fd) {
-  if (IsNonblocking(fd)) return Fail(EALREADY);
-  if (const int error = AwaitConnect(lock, options_.send_timeout()); error != 0)
+  if (numbers_.IsNonblocking(fd)) return Fail(EALREADY);
+  if (const int error = AwaitConnect(lock, options_.kept.send_timeout()); error != 0)
     return Fail(error == EAGAIN ? EALREADY : error);
   if (state_ == State::kSdp) return ReportConnected(fd);
   if (state_ == State::kPlain) return kPassThrough;
@@ -238,8 +238,8 @@ int StreamSocket::JoinConnect(Lock& lock, int fd) {
 
 // As on TCP: the next connect behind one that has failed tells of that, and the one after it may succeed.
 int StreamSocket::FailAgain(int fd) {
-  if (std::exchange(connect_failed_, false)) Unconnect(fd);
-  return Fail(pending_error_ != 0 ? TakeError() : ECONNABORTED);
+  if (std::exchange(tcp_.connect_failed, false)) Unconnect(fd);
+  return Fail(tcp_.pending_error != 0 ? tcp_.TakeError() : ECONNABORTED);
 }
 
 // As TCP does it: a peer is reset, a listener listens no more, a connect that is under way is given up.
@@ -248,7 +248,7 @@ int StreamSocket::Disconnect(int fd) {
   bool has_error = false;  // the descriptor has the error of that
   switch (state_.load()) {
     case State::kNew:
-      connect_failed_ = false;
+      tcp_.connect_failed = false;
       return kPassThrough;
     case State::kPlain:
     case State::kClosed:
@@ -257,7 +257,7 @@ int StreamSocket::Disconnect(int fd) {
       StopListening(fd);
       return kPassThrough;
     case State::kConnecting:
-      attempt_.reset();
+      connecting_.attempt.reset();
       if (Background::Holds(&task_))
         Background::Add(&task_, Duration::zero());  // it sleeps on something that is no more
       break;
@@ -269,7 +269,7 @@ int StreamSocket::Disconnect(int fd) {
       // Others know the session: a thread in a call, or another process. To them it is a connection that is
       // over.
       const bool ours =
-          shared_ == nullptr && !session_->being_read() && !HasSleepers() && !lending_.offered();
+          share_.with == nullptr && !session_->being_read() && !HasSleepers() && !lending_.offered();
       if (!ours || queue_pair().device() != nullptr) {
         lending_.AskBack(*session_);
         session_->engine().Abort(engine::AbortReason::kLocal);
@@ -277,8 +277,8 @@ int StreamSocket::Disconnect(int fd) {
         AfterProgress();
       }
       if (!ours) {
-        if (ends_here && pending_error_ == 0)
-          pending_error_ = ECONNRESET;  // a sleeper's, who would read an end
+        if (ends_here && tcp_.pending_error == 0)
+          tcp_.pending_error = ECONNRESET;  // a sleeper's, who would read an end
         return 0;
       }
       board_.TellObservers(*session_, 0, false);
@@ -288,11 +288,10 @@ int StreamSocket::Disconnect(int fd) {
       // The engine's edges end with it, and whoever has seen them is to see this one.
       board_.Outlive(engine());
       DropSession();
-      trimming_ = false;
-      zero_copies_told_ = zero_copies_sent_ = 0;
-      peer_ = {};
+      use_.trimming = false;
+      names_.peer = {};
       urgent_mark_.NoteRead();
-      abort_noted_ = connect_reported_ = receive_shut_ = send_shut_ = false;
+      tcp_.ForgetConnection();
       corked_.Clear();
       break;
     }
@@ -301,15 +300,15 @@ int StreamSocket::Disconnect(int fd) {
   state_ = State::kNew;
   const int saved = errno;
   Unconnect(fd);
-  options_.RestoreCongestionControl(fd);
+  options_.kept.RestoreCongestionControl(fd);
   if (was_sdp) {
     // As TCP: an error that nobody has been told of stays, and the end itself is one. From here on it is
     // ours, not the kernel's.
     int of_link = ECONNRESET;
     socklen_t size = sizeof of_link;
     if (has_error) real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &of_link, &size);
-    if (pending_error_ == 0 && ends_here) pending_error_ = of_link;
-    error_outlived_ = pending_error_ != 0;
+    if (tcp_.pending_error == 0 && ends_here) tcp_.pending_error = of_link;
+    tcp_.error_outlived = tcp_.pending_error != 0;
   }
   errno = saved;
   board_.Bump();
@@ -320,30 +319,30 @@ int StreamSocket::Disconnect(int fd) {
 
 // Another thread has closed the socket, or shut it down, under a connect.
 int StreamSocket::FailTaken() {
-  return Fail(state_ == State::kNew && pending_error_ != 0 ? TakeError() : EBADF);
+  return Fail(state_ == State::kNew && tcp_.pending_error != 0 ? tcp_.TakeError() : EBADF);
 }
 
 // As TCP does in SYN_SENT, whatever of it is to be shut down.
 int StreamSocket::ShutDownConnect(int fd) {
   Disconnect(fd);
-  pending_error_ = ECONNRESET;
-  error_outlived_ = false;
+  tcp_.pending_error = ECONNRESET;
+  tcp_.error_outlived = false;
   return 0;
 }
 
 // As on TCP: the first connect that finds the connection there succeeds, or tells what has become of it
 // meanwhile.
 int StreamSocket::ReportConnected(int fd) {
-  if (connect_reported_) return Fail(EISCONN);
+  if (tcp_.connect_reported) return Fail(EISCONN);
   Look();
   // Closed by the peer is CLOSE_WAIT on TCP: connected, with all that has come.
   if (!foreign() && engine().state() == engine::State::kAborted &&
       !PeerLeftInOrder(engine(), session_->cause())) {
-    const int error = pending_error_ != 0 ? TakeError() : ECONNABORTED;
+    const int error = tcp_.pending_error != 0 ? tcp_.TakeError() : ECONNABORTED;
     Disconnect(fd);
     return Fail(error);
   }
-  connect_reported_ = true;
+  tcp_.connect_reported = true;
   return 0;
 }
 
@@ -352,41 +351,41 @@ int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
     case ConnectAttempt::Outcome::kPending:
       break;
     case ConnectAttempt::Outcome::kSdp: {
-      sdp_peer_ = attempt_->sdp_address();
-      const Address peer = attempt_->target();
-      auto session = attempt_->TakeSession();
-      attempt_.reset();
+      names_.sdp_peer = connecting_.attempt->sdp_address();
+      const Address peer = connecting_.attempt->target();
+      auto session = connecting_.attempt->TakeSession();
+      connecting_.attempt.reset();
       SDP_LOG(kInfo, "connect to %s: SDP at %s", ToEndpoint(peer).ToString().c_str(),
-              ToEndpoint(sdp_peer_).ToString().c_str());
+              ToEndpoint(names_.sdp_peer).ToString().c_str());
       const Address own = session->LocalName();
       EnterSdp(std::move(session), own.length != 0 ? own : LocalAddress(fd), peer, stats::Role::kConnecting);
       return 0;
     }
     case ConnectAttempt::Outcome::kConventional: {
-      const Address target = attempt_->target();
-      if (IsNonblocking(fd)) {
+      const Address target = connecting_.attempt->target();
+      if (numbers_.IsNonblocking(fd)) {
         // Connecting before the kernel answers for it: of a socket that is not, epoll would report a hang-up.
-        options_.Apply(fd);
+        options_.kept.Apply(fd);
         const int result = real.connect(fd, target.get(), target.length);
         const int error = errno;
-        BecomePlain(fd, attempt_->reason(), attempt_->reason_text());
-        attempt_.reset();
+        BecomePlain(fd, connecting_.attempt->reason(), connecting_.attempt->reason_text());
+        connecting_.attempt.reset();
         errno = error;
         return result;
       }
-      BecomePlain(fd, attempt_->reason(), attempt_->reason_text());
-      attempt_.reset();
+      BecomePlain(fd, connecting_.attempt->reason(), connecting_.attempt->reason_text());
+      connecting_.attempt.reset();
       return kPassThrough;  // the caller's thread may sleep in it, without the lock
     }
     case ConnectAttempt::Outcome::kPlain:
-      BecomePlain(fd, attempt_->reason(), attempt_->reason_text());
-      attempt_.reset();
+      BecomePlain(fd, connecting_.attempt->reason(), connecting_.attempt->reason_text());
+      connecting_.attempt.reset();
       return 0;
     case ConnectAttempt::Outcome::kFailed: {
-      const int error = attempt_->error();
-      RecordFallback(fd, attempt_->reason(), attempt_->reason_text(), attempt_->target(),
-                     stats::State::kFailed);
-      attempt_.reset();
+      const int error = connecting_.attempt->error();
+      RecordFallback(fd, connecting_.attempt->reason(), connecting_.attempt->reason_text(),
+                     connecting_.attempt->target(), stats::State::kFailed);
+      connecting_.attempt.reset();
       state_ = State::kNew;
       return Fail(error);
     }

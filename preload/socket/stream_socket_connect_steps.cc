@@ -15,25 +15,26 @@ constexpr Duration kRestBetweenSteps = std::chrono::microseconds(300);
 ConnectAttempt::Outcome StreamSocket::LeadAttempt(int fd, Time now) {
   ConnectAttempt::Outcome outcome;
   try {
-    outcome = attempt_->Step(now);
+    outcome = connecting_.attempt->Step(now);
   } catch (const std::bad_alloc&) {
-    outcome = attempt_->ForgoSdp(stats::FallbackReason::kResources, "out of memory");
+    outcome = connecting_.attempt->ForgoSdp(stats::FallbackReason::kResources, "out of memory");
   }
-  if (outcome != ConnectAttempt::Outcome::kConventional || !attempt_->was_reset()) return outcome;
-  options_.Apply(fd);
-  return attempt_->ConnectConventionally();
+  if (outcome != ConnectAttempt::Outcome::kConventional || !connecting_.attempt->was_reset()) return outcome;
+  options_.kept.Apply(fd);
+  return connecting_.attempt->ConnectConventionally();
 }
 
 bool StreamSocket::LeaveConnect() {
   NoteFirst();  // the helper may load nothing: the program may be in the loader, and wait for it
-  connects_inline_ = false;
+  connecting_.in_call = false;
   return Background::Add(&task_, Duration::zero());
 }
 
 bool StreamSocket::StepConnect() {
   if (state_ != State::kConnecting) return false;  // a lock may be that of other processes, too
   Lock lock(mutex_);
-  if (state_ != State::kConnecting || connects_inline_ || attempt_ == nullptr || waited_for_connect_)
+  if (state_ != State::kConnecting || connecting_.in_call || connecting_.attempt == nullptr ||
+      connecting_.fork_gave_up)
     return false;
   StepAttempt();
   return state_ == State::kConnecting;
@@ -42,7 +43,7 @@ bool StreamSocket::StepConnect() {
 void StreamSocket::NoteWaitedForConnect() {
   if (state_ != State::kConnecting) return;
   const Lock lock(mutex_);
-  waited_for_connect_ = true;
+  connecting_.fork_gave_up = true;
 }
 
 bool StreamSocket::SettleConnect(Time deadline) {
@@ -53,30 +54,31 @@ bool StreamSocket::SettleConnect(Time deadline) {
   if (state_ != State::kConnecting) return true;
   const Lock lock(mutex_);
   if (state_ != State::kConnecting) return true;
-  if (connects_inline_ || attempt_ == nullptr || descriptors_.empty() || Confined() ||
-      !attempt_->may_forgo_sdp())
+  if (connecting_.in_call || connecting_.attempt == nullptr || numbers_.none() || Confined() ||
+      !connecting_.attempt->may_forgo_sdp())
     return false;
-  EndAttempt(descriptors_.front(), attempt_->ForgoSdp(stats::FallbackReason::kOther,
-                                                      "another process gets the socket before SDP is there"));
+  EndAttempt(numbers_.any(),
+             connecting_.attempt->ForgoSdp(stats::FallbackReason::kOther,
+                                           "another process gets the socket before SDP is there"));
   Background::Add(&task_, Duration::zero());  // it sleeps on something that is no more
   return true;
 }
 
 // Lock held: a non-blocking connect goes on.
 Background::Wait StreamSocket::RunAttempt(Time now) {
-  const int fd = descriptors_.front();
+  const int fd = numbers_.any();
   const ConnectAttempt::Outcome outcome = LeadAttempt(fd, now);
-  if (outcome == ConnectAttempt::Outcome::kPending) return attempt_->wait();
+  if (outcome == ConnectAttempt::Outcome::kPending) return connecting_.attempt->wait();
   EndAttempt(fd, outcome);
   return {.done = true};
 }
 
 void StreamSocket::EndAttempt(int fd, ConnectAttempt::Outcome outcome) {
-  connect_failed_ = outcome == ConnectAttempt::Outcome::kFailed;
-  if (connect_failed_) pending_error_ = attempt_->error();
-  const Address target = attempt_->target();
+  tcp_.connect_failed = outcome == ConnectAttempt::Outcome::kFailed;
+  if (tcp_.connect_failed) tcp_.pending_error = connecting_.attempt->error();
+  const Address target = connecting_.attempt->target();
   if (FinishConnect(fd, outcome) == kPassThrough) ConnectWithoutBlocking(fd, target);
-  if (connect_failed_) {
+  if (tcp_.connect_failed) {
     board_.Bump();
     board_.TellChange();
   }
@@ -86,10 +88,10 @@ void StreamSocket::EndAttempt(int fd, ConnectAttempt::Outcome outcome) {
 // The application asks whether the connect is done: what has come meanwhile need not wait until the helper
 // runs.
 void StreamSocket::StepAttempt() {
-  if (attempt_ == nullptr || connects_inline_ || descriptors_.empty() || Confined() ||
+  if (connecting_.attempt == nullptr || connecting_.in_call || numbers_.none() || Confined() ||
       !Background::Holds(&task_))
     return;
-  const Background::Wait before = attempt_->wait();
+  const Background::Wait before = connecting_.attempt->wait();
   const Background::Wait wait = RunAttempt(Now());
   // The helper sleeps for what the step has ended or changed.
   if (wait.done || wait.fd != before.fd || wait.also_fd != before.also_fd || wait.events != before.events ||

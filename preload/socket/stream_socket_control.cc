@@ -44,11 +44,11 @@ void PutTime(int option, ControlRoom* room) {
 
 // The time is that of the call: when the bytes came, only the link's kernel knows.
 void StreamSocket::WriteControl(ssize_t received, ControlRoom* room) {
-  if (!gives_control_.load(std::memory_order_relaxed)) return;
+  if (!options_.gives_control.load(std::memory_order_relaxed)) return;
   Lock lock(mutex_);
   if (state_ != State::kSdp) return;
-  if (received > 0 && options_.timestamp_option() != 0) PutTime(options_.timestamp_option(), room);
-  if (!options_.tells_queue()) return;
+  if (received > 0 && options_.kept.timestamp_option() != 0) PutTime(options_.kept.timestamp_option(), room);
+  if (!options_.kept.tells_queue()) return;
   const engine::Engine& e = session_->engine();
   auto waiting = static_cast<int>(std::min<uint64_t>(e.readable_bytes(), 0x7fffffff));
   if (waiting == 0 && e.peer_closed()) waiting = 1;  // the end is worth another call
@@ -61,8 +61,8 @@ ssize_t StreamSocket::SendZeroCopy(int fd, const iovec* iov, size_t count, int f
   const KeepErrno keep;
   Lock lock(mutex_);
   // The memory is the caller's again already.
-  if (sent > 0 && options_.zero_copy() && state_ == State::kSdp) {
-    ++zero_copies_sent_;
+  if (sent > 0 && options_.kept.zero_copy() && state_ == State::kSdp) {
+    ++tcp_.zero_copies_sent;
     board_.Bump();
     AfterProgress();
   }
@@ -72,17 +72,17 @@ ssize_t StreamSocket::SendZeroCopy(int fd, const iovec* iov, size_t count, int f
 ssize_t StreamSocket::ReceiveError(ControlRoom* room, int* out_flags) {
   Lock lock(mutex_);
   if (state_ != State::kSdp) return kPassThrough;
-  if (zero_copies_told_ == zero_copies_sent_) return Fail(EAGAIN);
+  if (!tcp_.has_queued_message()) return Fail(EAGAIN);
   // One message for all that came since the last.
   const sock_extended_err error{.ee_errno = 0,
                                 .ee_origin = SO_EE_ORIGIN_ZEROCOPY,
                                 .ee_type = 0,
                                 .ee_code = SO_EE_CODE_ZEROCOPY_COPIED,
                                 .ee_pad = 0,
-                                .ee_info = zero_copies_told_,
-                                .ee_data = zero_copies_sent_ - 1};
-  zero_copies_told_ = zero_copies_sent_;
-  if (domain_ == AF_INET6) {
+                                .ee_info = tcp_.zero_copies_told,
+                                .ee_data = tcp_.zero_copies_sent - 1};
+  tcp_.zero_copies_told = tcp_.zero_copies_sent;
+  if (family_.domain == AF_INET6) {
     PutNotice<sockaddr_in6>(IPPROTO_IPV6, IPV6_RECVERR, error, room);
   } else {
     PutNotice<sockaddr_in>(IPPROTO_IP, IP_RECVERR, error, room);

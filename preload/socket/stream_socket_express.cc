@@ -35,19 +35,21 @@ void StreamSocket::OpenExpress(int inside) {
   if (session_ == nullptr) return;
   const bool leftovers = engine().readable_bytes() != 0;
   if (!leftovers && queue_pair().direct() == nullptr) return;  // most sockets without a local link
-  const bool connected = state_ == State::kSdp && !foreign() && shared_ == nullptr &&
-                         seen_move_steps_ == session_->move_steps() && !abort_noted_;
-  const bool open = pending_error_ == 0 && !receive_shut_ && !locked_for_fork_ && !ending_;
-  const bool alone = board_.unheard() && calls_inside_ == inside && !kept_for_calls_ && left_until_ == kNever;
-  const bool unasked = options_.receive_low_water() <= 1 && !ForcesTransactions();
+  const bool connected = state_ == State::kSdp && !foreign() && share_.with == nullptr &&
+                         !session_->has_moved() && !tcp_.abort_noted;
+  const bool open =
+      tcp_.pending_error == 0 && !tcp_.receive_shut && !share_.locked_for_fork && !lingering_.process_ends();
+  const bool alone = board_.unheard() && calls_inside_.count() == inside && !calls_inside_.kept() &&
+                     share_.reader_elsewhere_until == kNever;
+  const bool unasked = options_.kept.receive_low_water() <= 1 && !ForcesTransactions();
   // Statistics that a call leaves unpublished are the helper's to publish.
   const bool looked_at = quiet_.looked_at() && Background::Runs() && !QuietLinks::stopped();
   if (!connected || !open || !alone || !unasked || !looked_at) return;
   if (leftovers) return mutex_.OpenExpress(kExpressCalls, Express::kLeftovers);
-  const bool at_rest = TakesDirect() && session_->plain() && !send_shut_ && corked_.empty() &&
-                       !lending_.offered() && !session_->has_unsent() &&
-                       zero_copies_told_ == zero_copies_sent_ && !board_.full() && engine().writable();
-  if (at_rest && !options_.cork() && engine().source_threshold() >= kLargestExpress)
+  const bool at_rest = TakesDirect() && session_->plain() && !tcp_.send_shut && corked_.empty() &&
+                       !lending_.offered() && !session_->has_unsent() && !tcp_.has_queued_message() &&
+                       !board_.full() && engine().writable();
+  if (at_rest && !options_.kept.cork() && engine().source_threshold() >= kLargestExpress)
     mutex_.OpenExpress(kExpressCalls);
 }
 
@@ -56,14 +58,14 @@ std::optional<ssize_t> StreamSocket::SendExpress(const iovec& piece, int flags) 
   if ((flags & ~kExpressFlags) != 0 || piece.iov_len == 0 || piece.iov_len > kLargestExpress)
     return std::nullopt;
   ExpressLock lock(mutex_);
-  if (!lock.taken() || CoarseNow() >= look_for_refusal_) return std::nullopt;
+  if (!lock.taken() || CoarseNow() >= use_.look_for_refusal) return std::nullopt;
   if (!session_->HasNothingInLink() && !session_->DirectBytes()) {
-    look_for_refusal_ = {};  // what is there may be the peer's end: the usual way looks ahead of the send
+    use_.look_for_refusal = {};  // what is there may be the peer's end: the usual way looks ahead of the send
     return std::nullopt;
   }
   const Bytes data(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
   if (!session_->MaySendDirect(data.size())) return std::nullopt;
-  ++calls_;
+  ++use_.calls;
   session_->SendDirect({&data, 1}, data.size());
   report_.NoteTraffic();
   if (session_->due_after_direct()) [[unlikely]] {
@@ -76,11 +78,11 @@ std::optional<ssize_t> StreamSocket::SendExpress(const iovec& piece, int flags) 
 
 // Looks for a moment at a link that has nothing, in a call that would wait.
 bool StreamSocket::ComesSoon(int flags) {
-  if (!Blocks(flags) || !LooksBeforeSleep() || poll_budget_.Next() == Duration::zero()) return false;
+  if (!Blocks(flags) || !LooksBeforeSleep() || sleeps_.budget.Next() == Duration::zero()) return false;
   for (int looks = 0; looks < kLooksForSoon; ++looks) {
     if (session_->HasNothingInLink()) continue;
     ++session_->waits().polled;
-    poll_budget_.NoteFound();
+    sleeps_.budget.NoteFound();
     return true;
   }
   return false;
@@ -92,8 +94,8 @@ std::optional<ssize_t> StreamSocket::ReceiveLeftovers(MutableBytes room) {
   if (room.empty() || room.size() >= engine().readable_piece() || !MayWrite(room.data(), room.size()))
     return std::nullopt;
   session_->engine().ReceiveWithin(room);
-  // The link was not looked at: the call does not count in calls_, and the helper goes on.
-  told_in_call_ = UINT64_MAX;
+  // The link was not looked at: the call does not count, and the helper goes on.
+  use_.told_in_call = UINT64_MAX;
   report_.NoteTraffic();
   return static_cast<ssize_t>(room.size());
 }
@@ -106,14 +108,14 @@ std::optional<ssize_t> StreamSocket::ReceiveExpress(const iovec& piece, int flag
   const MutableBytes room(static_cast<std::byte*>(piece.iov_base), piece.iov_len);
   if (lock.leftovers()) return ReceiveLeftovers(room);
   if (session_->HasNothingInLink() && !ComesSoon(flags)) {
-    if (Blocks(flags) || CoarseNow() != found_nothing_) return std::nullopt;
+    if (Blocks(flags) || CoarseNow() != use_.found_nothing) return std::nullopt;
     lock.Unlock();
     return Fail(EAGAIN);
   }
   const uint64_t write_edge = board_.edges(engine()).write;
   *taken = session_->ReceiveAllDirect(room);
   if (*taken == 0) return std::nullopt;
-  ++calls_;
+  ++use_.calls;
   urgent_mark_.NoteRead();
   report_.NoteTraffic();
   if (session_->due_after_direct() || board_.edges(engine()).write != write_edge) [[unlikely]]
@@ -186,7 +188,7 @@ std::optional<StreamSocket::Readiness> StreamSocket::ReadinessExpress() {
   std::optional<Readiness> readiness = LookExpress();
   if (readiness && LooksBeforeSleep()) {
     readiness->looked = readiness->device = true;
-    readiness->look = poll_budget_.Next();
+    readiness->look = sleeps_.budget.Next();
   }
   return readiness;
 }

@@ -25,14 +25,13 @@ void StreamSocket::SettleToGive() {
   EndLinkRead(deadline);
   Lock lock(mutex_);
   const auto waits = [this] {
-    return shareable() && !foreign() && !descriptors_.empty() && !session_->link_ended() &&
-           !session_->freezable();
+    return shareable() && !foreign() && !numbers_.none() && !session_->link_ended() && !session_->freezable();
   };
   if (!waits()) return;
   WithdrawLoans();
   session_->Pump();
   AfterProgress();
-  while (waits() && Now() < deadline) WaitForChange(lock, descriptors_.front(), deadline, Signals::kRestart);
+  while (waits() && Now() < deadline) WaitForChange(lock, numbers_.any(), deadline, Signals::kRestart);
 }
 
 // With own() locked, which is free while it waits. The connection has another holder, so that it stays shared
@@ -44,19 +43,19 @@ bool StreamSocket::ComeToRest(Time deadline) {
     CollectLoans();
     LeadMove();
     if (session_->freezable()) return true;
-    shared_->Keep();  // what the others have of it is old
-    shared_->Unlock();
+    share_.with->Keep();  // what the others have of it is old
+    share_.with->Unlock();
     mutex_.own().unlock();
     Pause(std::chrono::milliseconds(1));
     mutex_.own().lock();
-    if (shared_ == nullptr) return false;
-    const SharedConnection::View view = shared_->Lock();
+    if (share_.with == nullptr) return false;
+    const SharedConnection::View view = share_.with->Lock();
     // Another process has used it meanwhile: what it left is the newest.
     if (view == SharedConnection::View::kStale ? !ThawShared() : view != SharedConnection::View::kCurrent)
       return false;
   }
   if (session_->freezable()) return true;
-  shared_->Keep();
+  share_.with->Keep();
   return false;
 }
 
@@ -65,12 +64,12 @@ bool StreamSocket::ComeToRest(Time deadline) {
 // state.
 SharedConnection::View StreamSocket::LockToGive(bool brings, Time deadline) {
   for (;;) {
-    if (shared_ == nullptr)
+    if (share_.with == nullptr)
       return SharedConnection::View::kBroken;  // another thread was the last holder meanwhile, or has closed
                                                // it
-    const SharedConnection::View view = shared_->Lock();
+    const SharedConnection::View view = share_.with->Lock();
     if (view != SharedConnection::View::kElsewhere || !brings || Now() >= deadline) return view;
-    shared_->Unlock();
+    share_.with->Unlock();
     mutex_.own().unlock();
     Pause(std::chrono::milliseconds(1));
     mutex_.own().lock();
@@ -81,21 +80,21 @@ bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connect
   if (!shareable()) return false;
   corked_.Push(*session_);
   if (giver == Giver::kStays) SettleLoans(Time{});
-  if (shared_ == nullptr && !StartSharing()) return false;
-  const Guests::Guest* const guest = guests.Of(&shared_->arena());
+  if (share_.with == nullptr && !StartSharing()) return false;
+  const Guests::Guest* const guest = guests.Of(&share_.with->arena());
   const bool wakes_reader = giver == Giver::kGoes && session_->being_read();
   SharedConnection::View view = LockToGive(wakes_reader, guests.patience_ends());
-  if (shared_ == nullptr) return false;
+  if (share_.with == nullptr) return false;
   if (wakes_reader && view == SharedConnection::View::kStale && ThawShared())
     view = SharedConnection::View::kCurrent;
-  bool good = guest != nullptr && shared_->Add(guest->member);
+  bool good = guest != nullptr && share_.with->Add(guest->member);
   if (good && view == SharedConnection::View::kCurrent) {
     session_->Pump();
     good = (session_->freezable() || (giver == Giver::kGoes && ComeToRest(guests.patience_ends()))) &&
            FreezeShared();
     if (!good && giver == Giver::kStays) {
       good = true;
-      shared_->Keep();  // until what asks for it back has had its answer, for which somebody has to look
+      share_.with->Keep();  // until what asks for it back has had its answer, for which somebody has to look
       LeaveToBackground();
     }
   } else {
@@ -104,22 +103,22 @@ bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connect
                     (view == SharedConnection::View::kElsewhere && !wakes_reader));
   }
   if (good) {
-    if (shared_->locked() && guest->watched >= 0) shared_->Await(guest->member, guest->watched);
+    if (share_.with->locked() && guest->watched >= 0) share_.with->Await(guest->member, guest->watched);
     out->arena = guest->number;
-    out->number = shared_->number();
+    out->number = share_.with->number();
     out->front = FreezeFront();
   }
-  if (shared_ != nullptr && shared_->locked()) {
-    if (!good && guest != nullptr) shared_->Remove(guest->member);
-    shared_->Unlock();
+  if (share_.with != nullptr && share_.with->locked()) {
+    if (!good && guest != nullptr) share_.with->Remove(guest->member);
+    share_.with->Unlock();
   }
   return good;
 }
 
 void StreamSocket::HandOver(uint64_t inode, Giver giver, Guests& guests, Handover* out, HandoverFds* fds) {
-  const auto kind = native_               ? Handover::Kind::kNative
-                    : domain_ == AF_INET6 ? Handover::Kind::kV6
-                                          : Handover::Kind::kV4;
+  const auto kind = family_.native               ? Handover::Kind::kNative
+                    : family_.domain == AF_INET6 ? Handover::Kind::kV6
+                                                 : Handover::Kind::kV4;
   switch (state_.load()) {
     case State::kSdp: {
       Handover::Connection connection{.inode = inode, .kind = kind};
@@ -130,7 +129,7 @@ void StreamSocket::HandOver(uint64_t inode, Giver giver, Guests& guests, Handove
       }
       if (!connection.whole)
         SDP_LOG(kError, "connection with %s cannot go to another program",
-                ToEndpoint(peer_).ToString().c_str());
+                ToEndpoint(names_.peer).ToString().c_str());
       out->connections.push_back(connection);
       return;
     }
@@ -138,16 +137,16 @@ void StreamSocket::HandOver(uint64_t inode, Giver giver, Guests& guests, Handove
       Handover::Listener listener;
       listener.inode = inode;
       listener.kind = kind;
-      listener.nonblocking = IsNonblocking(descriptors_.front());
-      listener.forced_nonblocking = listener_forced_nonblocking_;
-      listener.plain_clients_allowed = plain_clients_allowed_;
-      listener.options = options_;
-      if (listener_->HandOver(&listener, &fds->listeners)) out->listeners.push_back(listener);
+      listener.nonblocking = numbers_.IsNonblocking(numbers_.any());
+      listener.forced_nonblocking = numbers_.forced();
+      listener.plain_clients_allowed = listening_.plain_clients_allowed;
+      listener.options = options_.kept;
+      if (listening_.listener->HandOver(&listener, &fds->listeners)) out->listeners.push_back(listener);
       return;
     }
     case State::kNew:
-      out->fresh.push_back({.inode = inode, .kind = kind, .options = options_});
-      if (giver == Giver::kStays) others_ = CoHolders::kByAnyNumber;
+      out->fresh.push_back({.inode = inode, .kind = kind, .options = options_.kept});
+      if (giver == Giver::kStays) share_.co_holders = CoHolders::kByAnyNumber;
       return;
     case State::kConnecting:
     case State::kPlain:
@@ -158,41 +157,41 @@ void StreamSocket::HandOver(uint64_t inode, Giver giver, Guests& guests, Handove
 
 bool StreamSocket::IsShared() {
   std::lock_guard lock(mutex_);
-  return shared_ != nullptr;
+  return share_.with != nullptr;
 }
 
 StreamSocket::StreamSocket(int domain, const std::vector<int>& descriptors,
                            std::unique_ptr<SharedConnection> shared)
     : StreamSocket(domain) {
   state_ = State::kSdp;
-  descriptors_.insert(descriptors_.end(), descriptors.begin(), descriptors.end());
-  shared_ = std::move(shared);
+  numbers_.Add(descriptors);
+  share_.with = std::move(shared);
 }
 
 bool StreamSocket::TakeUp(Bytes front) {
   NoteFirst();  // takes too long for the connection's lock
   std::lock_guard own(mutex_.own());
   mutex_.set_shared(true);
-  const SharedConnection::View view = shared_->Lock();
+  const SharedConnection::View view = share_.with->Lock();
   const bool here =
       (view == SharedConnection::View::kStale || view == SharedConnection::View::kCurrent) && ThawShared();
   if (!here && (view != SharedConnection::View::kElsewhere || !ExpectShared(front))) {
     mutex_.set_shared(false);
-    shared_.reset();
+    share_.with.reset();
     return false;
   }
-  board_.SetHasOwner(HasOwner(descriptors_.front()));
+  board_.SetHasOwner(HasOwner(numbers_.any()));
   ExpectSignals();
   if (!here) {
-    shared_->Unlock();
+    share_.with->Unlock();
     return true;
   }
-  responsible_ = session_->has_unsent();
-  if (!shared_->HasOthers(/*sure=*/true)) {
+  share_.left_unsent = session_->has_unsent();
+  if (!share_.with->HasOthers(/*sure=*/true)) {
     StopSharing();
     QuietLinks::Enter(&quiet_);
   } else {
-    shared_->Unlock();
+    share_.with->Unlock();
   }
   LeaveToBackground();
   return true;
@@ -200,20 +199,20 @@ bool StreamSocket::TakeUp(Bytes front) {
 
 StreamSocket::StreamSocket(int domain, const std::vector<int>& descriptors, const KeptOptions& options)
     : StreamSocket(domain) {
-  descriptors_.insert(descriptors_.end(), descriptors.begin(), descriptors.end());
-  options_ = options;
-  others_ = CoHolders::kByAnyNumber;
+  numbers_.Add(descriptors);
+  options_.kept = options;
+  share_.co_holders = CoHolders::kByAnyNumber;
 }
 
 bool StreamSocket::TakeUpListening(const Handover::Listener& from, const Handover::ListenerFds& fds) {
   Lock lock(mutex_);
-  const int fd = descriptors_.front();
-  local_ = LocalAddress(fd);
-  nonblocking_ = from.nonblocking;
-  listener_forced_nonblocking_ = from.forced_nonblocking;
-  plain_clients_allowed_ = from.plain_clients_allowed;
-  listener_ = Listener::TakeUp(this, from, fds);
-  if (listener_ == nullptr) return false;
+  const int fd = numbers_.any();
+  names_.local = LocalAddress(fd);
+  numbers_.SetNonblocking(from.nonblocking);
+  numbers_.SetForced(from.forced_nonblocking);
+  listening_.plain_clients_allowed = from.plain_clients_allowed;
+  listening_.listener = Listener::TakeUp(this, from, fds);
+  if (listening_.listener == nullptr) return false;
   board_.SetHasOwner(HasOwner(fd));
   EnterListening(fd);
   return true;

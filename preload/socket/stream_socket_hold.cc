@@ -13,7 +13,7 @@ constexpr Duration kLongestCork = std::chrono::milliseconds(200);
 }  // namespace
 
 bool StreamSocket::Cork(std::span<const iovec> data, size_t total) {
-  if (shared_ != nullptr) return false;  // the others would not know of it
+  if (share_.with != nullptr) return false;  // the others would not know of it
   if (!corked_.Fits(session_->engine(), total, SendRoom(), config().send_buffer)) return false;
   if (corked_.empty()) {
     const Duration longest = ForcesTransactions() ? Background::kGrace : kLongestCork;

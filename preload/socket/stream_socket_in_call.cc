@@ -1,8 +1,6 @@
 // A StreamSocket whose last number is closed while other threads sleep in its calls. The kernel keeps a file
 // for the calls that are in it; so does the library: a hidden number stands for the connection until the last
 // of those calls returns, and that one closes it.
-#include <algorithm>
-
 #include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/guard.h"
@@ -14,13 +12,14 @@ namespace sdp::preload {
 // A thread that a handler took out of its call by a jump does not come back; and the handler's own thread
 // would ask the kernel for the number again, which is no more.
 bool StreamSocket::KeepForCalls(int fd) {
-  if (calls_inside_ == 0 || state_ != State::kSdp || foreign() || session_->link_ended()) return false;
-  if (jumps_before_ != Jumps::Total() || Confined() || Critical::MayBeInHandler()) return false;
+  if (calls_inside_.count() == 0 || state_ != State::kSdp || foreign() || session_->link_ended())
+    return false;
+  if (!calls_inside_.all_return() || Confined() || Critical::MayBeInHandler()) return false;
   const int hidden = HiddenFds::Duplicate(fd);
   if (hidden < 0) return false;
   QuietLinks::Unwatch(&quiet_, fd);
   lingering_.Begin(hidden);
-  kept_for_calls_ = true;
+  calls_inside_.Keep();
   session_->queue_pair().SetEventFd(hidden);
   board_.ForgetObservers();
   if (quiet_.relied_on()) board_.WakeAll();
@@ -29,7 +28,7 @@ bool StreamSocket::KeepForCalls(int fd) {
 
 void StreamSocket::EndForCalls(Lock& lock) {
   const NoCancellation no_cancellation;
-  kept_for_calls_ = false;
+  calls_inside_.EndKeeping();
   const int fd = lingering_.End();
   if (fd < 0) return;
   if (state_ == State::kSdp) {
@@ -44,8 +43,7 @@ void StreamSocket::LetGoOn() {
 }
 
 int StreamSocket::NumberNow(int fd) const {
-  const bool known = std::find(descriptors_.begin(), descriptors_.end(), fd) != descriptors_.end();
-  return fd < 0 || known || LinkFd() < 0 ? fd : LinkFd();  // none: it is just being closed
+  return fd < 0 || numbers_.Has(fd) || LinkFd() < 0 ? fd : LinkFd();  // none: it is just being closed
 }
 
 }  // namespace sdp::preload

@@ -26,15 +26,15 @@ constexpr uint64_t kReceiveBufferOfTcp = 128 * 1024;
 // What is unread goes from process to process with a shared connection: no more is taken from the link for a
 // question than TCP would have.
 bool StreamSocket::FillsReceiveBuffer() const {
-  if (shared_ == nullptr || options_.tuning().receive_buffer() != 0) return false;
+  if (share_.with == nullptr || options_.kept.tuning().receive_buffer() != 0) return false;
   return ReadableAtOnce() >= std::max<uint64_t>(kReceiveBufferOfTcp, LowWater());
 }
 
 std::optional<int> StreamSocket::CountWhereItIs() {
   if (foreign() || !TakesDirect() || engine().advertised_bytes() != 0) return std::nullopt;
   const auto in_link = session_->DirectBytes();
-  if (!in_link || (*in_link > kMostInLink && told_in_call_ == calls_)) return std::nullopt;
-  if (*in_link > kMostInLink) told_in_call_ = calls_;
+  if (!in_link || (*in_link > kMostInLink && use_.told_in_call == use_.calls)) return std::nullopt;
+  if (*in_link > kMostInLink) use_.told_in_call = use_.calls;
   return static_cast<int>(std::min<uint64_t>(ReadableAtOnce() + *in_link, 0x7fffffff));
 }
 
@@ -43,8 +43,8 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
   if (request == FIONBIO) {
     if (!MayRead(argument, sizeof(int))) return Fail(EFAULT);
     const bool on = *static_cast<int*>(argument) != 0;
-    nonblocking_ = on;
-    if (listener_forced_nonblocking_) return 0;
+    numbers_.SetNonblocking(on);
+    if (numbers_.forced()) return 0;
     return real.ioctl(fd, request, argument);
   }
   if (request == FIOSETOWN || request == SIOCSPGRP) {
@@ -65,16 +65,16 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
         break;
       }
       if (foreign() || ReadableAtOnce() < kStillMuch ||
-          (ReadableAtOnce() >= told_readable_ && !FillsReceiveBuffer())) {
+          (ReadableAtOnce() >= use_.told_readable && !FillsReceiveBuffer())) {
         if (!foreign()) {
           LookAtLink();
           WantBcopy(UINT64_MAX);
         }
         AfterProgress();
       }
-      told_readable_ = ReadableAtOnce();
+      use_.told_readable = ReadableAtOnce();
       OpenExpress(/*inside=*/0);
-      answer = static_cast<int64_t>(std::min<uint64_t>(told_readable_, 0x7fffffff));
+      answer = static_cast<int64_t>(std::min<uint64_t>(use_.told_readable, 0x7fffffff));
       break;
     case SIOCOUTQ:  // TIOCOUTQ
     case SIOCOUTQNSD: {

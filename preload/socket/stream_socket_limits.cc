@@ -25,11 +25,11 @@ size_t WithoutFraming(size_t room) {
 }  // namespace
 
 size_t StreamSocket::LowWater() const {
-  const auto wanted = static_cast<size_t>(options_.receive_low_water());
+  const auto wanted = static_cast<size_t>(options_.kept.receive_low_water());
   if (wanted <= 1) return 1;
   const engine::Engine& e = engine();
   const size_t limit =
-      shared_ != nullptr ? std::min<size_t>(e.receive_limit(), Session::kMostToMove) : e.receive_limit();
+      share_.with != nullptr ? std::min<size_t>(e.receive_limit(), Session::kMostToMove) : e.receive_limit();
   // While three receives of full size fit beside what is held the peer may send payload (SDP 10.5).
   const size_t three = size_t{3} * e.stats().local_buffer_size;
   const size_t spare = limit > three ? limit - three : 0;
@@ -38,8 +38,8 @@ size_t StreamSocket::LowWater() const {
 
 // Of what is unsent; 0: none. With a shared connection it goes from process to process, like what is unread.
 size_t StreamSocket::SendLimit() const {
-  const size_t limit = options_.send_buffer();
-  if (shared_ == nullptr) return limit == 0 && OnLocalLink() ? kMostUnsent : limit;
+  const size_t limit = options_.kept.send_buffer();
+  if (share_.with == nullptr) return limit == 0 && OnLocalLink() ? kMostUnsent : limit;
   return limit == 0 ? Session::kMostToMove : std::min<size_t>(limit, Session::kMostToMove);
 }
 
@@ -66,7 +66,7 @@ size_t StreamSocket::LinkRoom(size_t wanted) {
 }
 
 bool StreamSocket::MayBuffer(size_t bytes) const {
-  const size_t limit = options_.send_buffer();
+  const size_t limit = options_.kept.send_buffer();
   return limit == 0 || bytes <= limit + kPeersShare;
 }
 
@@ -89,7 +89,7 @@ void StreamSocket::NoteSendRoom() {
 }
 
 void StreamSocket::AfterBufferSize() {
-  if (state_ == State::kListening) listener_->SetTuning(options_.tuning());
+  if (state_ == State::kListening) listening_.listener->SetTuning(options_.kept.tuning());
   if (state_ == State::kSdp && !foreign()) AfterProgress();
 }
 

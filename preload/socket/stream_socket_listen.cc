@@ -38,60 +38,61 @@ void PutUnboundInPlace(int fd, int domain) {
 }  // namespace
 
 int StreamSocket::Bind(int fd, const sockaddr* address, socklen_t length) {
-  if (!native_) return real.bind(fd, address, length);
+  if (!family_.native) return real.bind(fd, address, length);
   const PlainAddress plain(address, length);
   return real.bind(fd, plain.get(), plain.length());
 }
 
 int StreamSocket::Listen(int fd, int backlog) {
   Lock lock(mutex_);
-  if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end())
-    descriptors_.push_back(fd);
+  numbers_.AddUnlessKnown(fd);
   if (state_ == State::kSdp || state_ == State::kConnecting) return Fail(EINVAL);
-  if (state_ == State::kNew && Confined() && !native_) BecomePlain(fd, stats::FallbackReason::kCount, {});
+  if (state_ == State::kNew && Confined() && !family_.native)
+    BecomePlain(fd, stats::FallbackReason::kCount, {});
   if (state_ == State::kPlain || (state_ == State::kListening && WasShutDown())) return kPassThrough;
   const int result = real.listen(fd, backlog);
   if (result != 0) return result;
   if (state_ == State::kListening) {
-    listener_->SetBacklog(backlog);
+    listening_.listener->SetBacklog(backlog);
     report_.PublishBacklog(fd);
     return 0;
   }
   const int saved = errno;
-  local_ = LocalAddress(fd);
+  names_.local = LocalAddress(fd);
   // Asked now: accept makes the file non-blocking, and other processes that share it must not take that for
   // the application's wish.
-  IsNonblocking(fd);
+  numbers_.IsNonblocking(fd);
   RefreshConfig();
-  const Ruling ruling =
-      native_ ? Ruling::Native() : DecideSocket(RuleRole::kServer, local_.get(), local_.length);
-  plain_clients_allowed_ = ruling.mode != Mode::kSdp;
+  const Ruling ruling = family_.native
+                            ? Ruling::Native()
+                            : DecideSocket(RuleRole::kServer, names_.local.get(), names_.local.length);
+  listening_.plain_clients_allowed = ruling.mode != Mode::kSdp;
   Listener::Refusal refusal;
   if (ruling.mode == Mode::kBoth && !SharedArena::MayBeMade()) {
     refusal = {.reason = stats::FallbackReason::kResources, .text = SharedArena::kNoRoom};
-    SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", ToEndpoint(local_).ToString().c_str(),
+    SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", ToEndpoint(names_.local).ToString().c_str(),
             refusal.text.c_str());
-  } else if (ruling.mode == Mode::kBoth && !listens_for_others_ && IsCommon(fd)) {
+  } else if (ruling.mode == Mode::kBoth && !listening_.for_others && IsCommon(fd)) {
     refusal = {.reason = stats::FallbackReason::kSocketOption, .text = kCommon};
-    SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", ToEndpoint(local_).ToString().c_str(),
+    SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", ToEndpoint(names_.local).ToString().c_str(),
             kCommon);
   } else if (ruling.mode != Mode::kTcp) {
-    const bool may_wait = plain_clients_allowed_ || listens_for_others_;
-    listener_ =
-        Listener::Open(this, fd, domain_, backlog, options_set_, options_.tuning(), may_wait, &refusal);
+    const bool may_wait = listening_.plain_clients_allowed || listening_.for_others;
+    listening_.listener = Listener::Open(this, fd, family_.domain, backlog, options_.log,
+                                         options_.kept.tuning(), may_wait, &refusal);
   }
   if (ruling.mode == Mode::kTcp) {
-    SDP_LOG(kInfo, "listen on %s: TCP, because of %s", ToEndpoint(local_).ToString().c_str(),
+    SDP_LOG(kInfo, "listen on %s: TCP, because of %s", ToEndpoint(names_.local).ToString().c_str(),
             ruling.ToString().c_str());
     BecomePlain(fd, ruling.rule == nullptr ? stats::FallbackReason::kModeTcp : stats::FallbackReason::kRule,
                 ruling.ToString());
-  } else if (listener_ == nullptr) {
-    if (!plain_clients_allowed_) {
-      SDP_LOG(kError, "listen on %s: no SDP, and %s allows no TCP", ToEndpoint(local_).ToString().c_str(),
-              ruling.ToString().c_str());
+  } else if (listening_.listener == nullptr) {
+    if (!listening_.plain_clients_allowed) {
+      SDP_LOG(kError, "listen on %s: no SDP, and %s allows no TCP",
+              ToEndpoint(names_.local).ToString().c_str(), ruling.ToString().c_str());
       RecordFallback(fd, refusal.reason, refusal.text, {}, stats::State::kFailed);
-      if (listens_for_others_) {
-        PutUnboundInPlace(fd, domain_);
+      if (listening_.for_others) {
+        PutUnboundInPlace(fd, family_.domain);
       } else {
         real.shutdown(fd, SHUT_RD);  // it listens no more
       }
@@ -99,14 +100,14 @@ int StreamSocket::Listen(int fd, int backlog) {
     }
     BecomePlain(fd, refusal.reason, refusal.text);
   } else {
-    if (listener_->dormant()) {
+    if (listening_.listener->dormant()) {
       RecordFallback(fd, refusal.reason, refusal.text, {});
-      if (!plain_clients_allowed_) {
+      if (!listening_.plain_clients_allowed) {
         SDP_LOG(kError, "listen on %s: no SDP yet, and %s allows no TCP: clients are turned away",
-                ToEndpoint(local_).ToString().c_str(), ruling.ToString().c_str());
+                ToEndpoint(names_.local).ToString().c_str(), ruling.ToString().c_str());
       }
     }
-    options_.Apply(fd);
+    options_.kept.Apply(fd);
     EnterListening(fd);
     board_.TellChange();
   }
@@ -117,26 +118,26 @@ int StreamSocket::Listen(int fd, int backlog) {
 void StreamSocket::EnterListening(int fd) {
   state_ = State::kListening;
   NoteFirst();
-  if (board_.has_owner()) listener_->SetSignals(fd);
-  report_.OpenListener(Statistics(), fd, local_, listener_->sdp_address(), listener_->standing());
+  if (board_.has_owner()) listening_.listener->SetSignals(fd);
+  report_.OpenListener(Statistics(), fd, names_.local, listening_.listener->sdp_address(),
+                       listening_.listener->standing());
 }
 
 void StreamSocket::PublishStanding() {
   std::lock_guard lock(mutex_);
-  if (state_ == State::kListening) report_.NoteStanding(listener_->standing());
+  if (state_ == State::kListening) report_.NoteStanding(listening_.listener->standing());
 }
 
 // In all processes that have it: they notice (WasShutDown), or the kernel tells them.
 void StreamSocket::StopListening(int fd) {
-  if (listener_forced_nonblocking_ && !nonblocking_.value_or(false))
-    real.fcntl(fd, F_SETFL, real.fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-  listener_->ShutDown();
+  numbers_.EndForce(fd);
+  listening_.listener->ShutDown();
   BecomePlain(fd, stats::FallbackReason::kCount, {});
 }
 
 bool StreamSocket::WasShutDown() {
-  if (descriptors_.empty() || !listener_->IsShut()) return false;
-  StopListening(descriptors_.front());
+  if (numbers_.none() || !listening_.listener->IsShut()) return false;
+  StopListening(numbers_.any());
   return true;
 }
 
@@ -157,55 +158,52 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
   Lock lock(mutex_);
   if (state_ != State::kListening) return kPassThrough;
   const Time deadline =
-      options_.receive_timeout() == Duration::zero() ? kNever : Now() + options_.receive_timeout();
-  const bool nonblocking = IsNonblocking(fd);
-  if (!nonblocking && !listener_forced_nonblocking_) {
-    // Both listeners are waited for together, so that neither may block this thread for itself.
-    real.fcntl(fd, F_SETFL, real.fcntl(fd, F_GETFL) | O_NONBLOCK);
-    listener_forced_nonblocking_ = true;
-  }
-  listener_->NoteUse();
+      options_.kept.receive_timeout() == Duration::zero() ? kNever : Now() + options_.kept.receive_timeout();
+  const bool nonblocking = numbers_.IsNonblocking(fd);
+  // Both listeners are waited for together, so that neither may block this thread for itself.
+  if (!nonblocking && !numbers_.forced()) numbers_.ForceNonblocking(fd);
+  listening_.listener->NoteUse();
   // Who came by TCP is not left waiting for as long as others come by SDP.
-  bool plain_first = accepted_in_a_row_ >= kMostInARow;
+  bool plain_first = listening_.accepted_in_a_row >= kMostInARow;
   for (;;) {
     int accepted = -1;
     Address peer;
-    if (auto session = plain_first ? nullptr : listener_->Accept(flags, &accepted, &peer)) {
+    if (auto session = plain_first ? nullptr : listening_.listener->Accept(flags, &accepted, &peer)) {
       Listener::Taken taken(accepted);
-      ++accepted_in_a_row_;
+      ++listening_.accepted_in_a_row;
       if (!nonblocking) FinishStart(*session, accepted);
       const bool of_rnic = session->queue_pair().device() != nullptr;  // then the descriptor knows no names
-      if (of_rnic) peer = ToAddress(ToEndpoint(session->PeerName()), domain_, 0);
+      if (of_rnic) peer = ToAddress(ToEndpoint(session->PeerName()), family_.domain, 0);
       Address local =
-          of_rnic ? ToAddress(ToEndpoint(session->LocalName()), domain_, 0) : LocalAddress(accepted);
-      SetPort(local, Port(local_));
+          of_rnic ? ToAddress(ToEndpoint(session->LocalName()), family_.domain, 0) : LocalAddress(accepted);
+      SetPort(local, Port(names_.local));
       SDP_LOG(kInfo, "accept on %s: SDP from %s", ToEndpoint(local).ToString().c_str(),
               ToEndpoint(peer).ToString().c_str());
       if (of_rnic) {
-        listener_->CountAccepted(*session);
+        listening_.listener->CountAccepted(*session);
       } else {
         report_.CountAcceptedSdp();
       }
-      KeptOptions options = options_;
+      KeptOptions options = options_.kept;
       if (!of_rnic) options.InheritCongestionControl(fd);
-      *connection = SocketRef(new StreamSocket(native_ ? kFamilySdp : domain_, accepted, std::move(session),
-                                               local, peer, options, (flags & SOCK_NONBLOCK) != 0));
+      *connection = SocketRef(new StreamSocket(family_.asked(), accepted, std::move(session), local, peer,
+                                               options, (flags & SOCK_NONBLOCK) != 0));
       taken.fd = -1;
       lock.unlock();
       CopyOut(peer, address, length);
       return accepted;
     }
     if (!plain_first && errno != EAGAIN && errno != EINVAL && errno != ECONNABORTED) return -1;
-    accepted_in_a_row_ = 0;
+    listening_.accepted_in_a_row = 0;
     accepted = real.accept4(fd, address, length, flags);
-    if (accepted >= 0 && !plain_clients_allowed_) {
+    if (accepted >= 0 && !listening_.plain_clients_allowed) {
       // "sdp" for a server: whoever comes by TCP is reset at once.
       SDP_LOG(kInfo, "a TCP client of %s is turned away: SDP alone is allowed there",
-              ToEndpoint(local_).ToString().c_str());
+              ToEndpoint(names_.local).ToString().c_str());
       const linger reset{.l_onoff = 1, .l_linger = 0};
       real.setsockopt(accepted, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
       real.close(accepted);
-      listener_->NoteUse();  // as often as the program would come back for the next one
+      listening_.listener->NoteUse();  // as often as the program would come back for the next one
       plain_first = false;
       continue;
     }
@@ -221,9 +219,9 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
     }
     if (errno != EAGAIN || nonblocking) return -1;
     pollfd fds[5] = {{.fd = fd, .events = POLLIN, .revents = 0},
-                     {.fd = listener_->sdp_fd(), .events = POLLIN, .revents = 0},
-                     {.fd = listener_->ready_fd(), .events = POLLIN, .revents = 0},
-                     {.fd = listener_->common_fd(), .events = POLLIN, .revents = 0}};
+                     {.fd = listening_.listener->sdp_fd(), .events = POLLIN, .revents = 0},
+                     {.fd = listening_.listener->ready_fd(), .events = POLLIN, .revents = 0},
+                     {.fd = listening_.listener->common_fd(), .events = POLLIN, .revents = 0}};
     lock.unlock();
     const int result = deadline == kNever ? PollRestarting(fds, 4, kNever) : PollOnce(fds, 4, deadline);
     const int error = result < 0 ? errno : EAGAIN;

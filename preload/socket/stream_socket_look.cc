@@ -40,7 +40,7 @@ bool StreamSocket::LooksBeforeSleep() const {
 // more looks, none for a while.
 std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awaited awaited,
                                                  const WaitMark& mark, Signals signals) {
-  const Duration budget = poll_budget_.Next();
+  const Duration budget = sleeps_.budget.Next();
   const bool restarts = signals == Signals::kRestart;
   bool any = false;
   if (budget > Duration::zero()) {
@@ -55,7 +55,7 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
       for (int i = 0; i < looks_in_a_row; ++i) {
         if (ComesFor(awaited)) {
           ++session_->waits().polled;
-          poll_budget_.NoteFound();
+          sleeps_.budget.NoteFound();
           return 0;
         }
         if (!session_->PollAvailable() && !session_->link_ended()) continue;
@@ -64,7 +64,7 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
         any = true;
         if (!CameFor(awaited, mark)) continue;
         ++session_->waits().polled;
-        poll_budget_.NoteFound();
+        sleeps_.budget.NoteFound();
         return 0;
       }
       lock.unlock();
@@ -77,9 +77,9 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
       if (state_ != State::kSdp || session_ == nullptr) return 0;
       if (board_.wakes() != mark.wakes && !mark.handlers.Interrupts(restarts)) return 0;
     } while (!crowded && !mark.handlers.Interrupts(restarts) && now < until);
-    if (crowded) poll_budget_.NoteCrowded();
+    if (crowded) sleeps_.budget.NoteCrowded();
     // The caller looks at what there is, and comes back for less: or the peer's credit would keep it here.
-    if (any) poll_budget_.NoteElsewhere();
+    if (any) sleeps_.budget.NoteElsewhere();
     // What comes over a local link after a handler, perhaps in answer to it, is the next call's.
     if (OnLocalLink() && mark.handlers.Interrupts(restarts)) return CameFor(awaited, mark) ? 0 : EINTR;
   }
@@ -104,7 +104,8 @@ bool StreamSocket::TakeBeforeSleep(Awaited awaited) {
 void StreamSocket::NoteWait(Awaited awaited, const WaitMark& mark, Duration lasted) {
   if (state_ != State::kSdp || session_ == nullptr || foreign()) return;
   ++session_->waits().slept;
-  CameFor(awaited, mark) || ComesFor(awaited) ? poll_budget_.NoteSlept(lasted) : poll_budget_.NoteElsewhere();
+  CameFor(awaited, mark) || ComesFor(awaited) ? sleeps_.budget.NoteSlept(lasted)
+                                              : sleeps_.budget.NoteElsewhere();
 }
 
 StreamSocket::QueueLook StreamSocket::LookAtQueue(const Wanted& wanted) {
@@ -128,7 +129,7 @@ StreamSocket::QueueLook StreamSocket::LookAtQueue(const Wanted& wanted) {
 // A bell is heard by whom it belongs to, so all others have to hear of the link's own doorbell. Bells are for
 // links in use: a quiet one's may be rung while no thread listens.
 bool StreamSocket::MayHearByBell() const {
-  return OnLocalLink() && shared_ == nullptr && !board_.hears_doorbells() && !QuietLinks::stopped() &&
+  return OnLocalLink() && share_.with == nullptr && !board_.hears_doorbells() && !QuietLinks::stopped() &&
          !Critical::IsInHandler() && !session_->link_ended() && !session_->moving() && session_->MaySleep();
 }
 
@@ -143,8 +144,8 @@ bool StreamSocket::LeaveBell() {
 // First the helper learns of the sleeper, then this looks whether it watches. The helper does both in the
 // opposite order, when it watches no more.
 bool StreamSocket::RelyOnHelper() {
-  if (sleeps_by_poll_ != 0) {
-    --sleeps_by_poll_;
+  if (sleeps_.not_at_bell != 0) {
+    --sleeps_.not_at_bell;
     return false;
   }
   if (!Background::Runs()) return false;
@@ -161,13 +162,13 @@ bool StreamSocket::EndLook(LookResult result, const verbs::BellName* bell, uint6
   switch (result) {
     case LookResult::kFound:
       ++session_->waits().polled;
-      poll_budget_.NoteFound();
+      sleeps_.budget.NoteFound();
       return true;
     case LookResult::kCrowded:
-      poll_budget_.NoteCrowded();
+      sleeps_.budget.NoteCrowded();
       break;
     case LookResult::kUseless:
-      poll_budget_.NoteElsewhere();
+      sleeps_.budget.NoteElsewhere();
       break;
     case LookResult::kInVain:
       break;
@@ -195,11 +196,11 @@ void StreamSocket::NoteSlept(Duration lasted, WokenBy by) {
   switch (by) {
     case WokenBy::kThis:
       ++session_->waits().slept;
-      return poll_budget_.NoteSlept(lasted);
+      return sleeps_.budget.NoteSlept(lasted);
     case WokenBy::kAnother:
-      return poll_budget_.NoteWaited(lasted);
+      return sleeps_.budget.NoteWaited(lasted);
     case WokenBy::kNeither:
-      return poll_budget_.NoteElsewhere();
+      return sleeps_.budget.NoteElsewhere();
   }
 }
 

@@ -14,36 +14,36 @@ void StreamSocket::LeadMove() {
   if (!session_->moving()) return;
   CollectLoans();
   // The engine counts announcements of urgent data anew: what the owner was told is of another connection.
-  if (session_->LeadMove(sdp_peer_.length != 0 ? sdp_peer_ : peer_)) urgent_mark_.ForgetAnnouncements();
+  if (session_->LeadMove(names_.sdp_peer.length != 0 ? names_.sdp_peer : names_.peer))
+    urgent_mark_.ForgetAnnouncements();
 }
 
 void StreamSocket::FollowMove() {
   LeadMove();
-  if (seen_move_steps_ == session_->move_steps()) return;
-  seen_move_steps_ = session_->move_steps();
+  if (!session_->TakeMoved()) return;
   board_.WakeAll();  // there is something else to wait for
   QuietLinks::Unwatch(&quiet_, LinkOf(LinkFd()));
   if (session_->moving()) return LeaveToBackground();
-  if (session_->link_ended() || descriptors_.empty()) return;
+  if (session_->link_ended() || numbers_.none()) return;
   const Address of_rnic = session_->PeerName();
-  sdp_peer_ = of_rnic.length != 0 ? of_rnic : PeerAddress(descriptors_.front());
+  names_.sdp_peer = of_rnic.length != 0 ? of_rnic : PeerAddress(numbers_.any());
   SDP_LOG(
       kInfo,
       "connection with %s goes on over another link (%s), to %s: its peer has asked for Socket Duplication",
-      ToEndpoint(peer_).ToString().c_str(), queue_pair().rnic_name(),
-      ToEndpoint(sdp_peer_).ToString().c_str());
+      ToEndpoint(names_.peer).ToString().c_str(), queue_pair().rnic_name(),
+      ToEndpoint(names_.sdp_peer).ToString().c_str());
   report_.PublishAll(*session_, names());
 }
 
 Background::Wait StreamSocket::RunMove(Time look_again) {
   session_->ReadAvailable();
   AfterProgress();
-  if (descriptors_.empty()) return {.done = true};
+  if (numbers_.none()) return {.done = true};
   if (!session_->moving()) return {.deadline = Now()};
   const Time until = std::min(session_->move_deadline(), look_again);
   // The reader in its sleep sees the end of the old link.
   if (session_->being_read()) return {.deadline = until};
-  return LinkWait(descriptors_.front(), until);
+  return LinkWait(numbers_.any(), until);
 }
 
 }  // namespace sdp::preload

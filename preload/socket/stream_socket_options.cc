@@ -98,7 +98,7 @@ void Unmap(Address* address) {
 int StreamSocket::GetSockName(int fd, sockaddr* address, socklen_t* length) {
   Lock lock(mutex_);
   if (state_ != State::kSdp) return real.getsockname(fd, address, length);
-  return PutName(local_, address, length);
+  return PutName(names_.local, address, length);
 }
 
 int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
@@ -112,7 +112,7 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
   // The kernel knows of a reset that no thread has read yet. A connection that moves may have no link.
   if (!over && !session_->moving() && session_->LinkOf(fd) == fd && PeerAddress(fd).length == 0)
     return Fail(ENOTCONN);
-  return PutName(peer_, address, length);
+  return PutName(names_.peer, address, length);
 }
 
 int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t* length) {
@@ -120,25 +120,25 @@ int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t
   if (level == SOL_SOCKET && name == SO_ERROR && MayWrite(length, sizeof *length) &&
       static_cast<int>(*length) >= 0) {
     if (state_ == State::kSdp) LookToTheEnd();
-    if (pending_error_ != 0) return PutInt(TakeError(), value, length);
+    if (tcp_.pending_error != 0) return PutInt(tcp_.TakeError(), value, length);
     if (state_ == State::kConnecting || state_ == State::kSdp) return PutInt(0, value, length);
   }
   if (IsTuning(level, name)) return GetTuning(name, value, length);
-  if (native_) {
+  if (family_.native) {
     if (level == SOL_SOCKET && name == SO_DOMAIN) return PutInt(kFamilySdp, value, length);
     if (level == kLevelSdp && name == kSdpLastBindError) return PutInt(0, value, length);
     if (level == kLevelSdp) level = IPPROTO_TCP;
   }
   if (level == SOL_SOCKET && name == SO_PEERNAME && state_ == State::kSdp) return PutPeerName(value, length);
-  if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && v6only_ && state_ == State::kSdp &&
+  if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && options_.v6only && state_ == State::kSdp &&
       MayWrite(length, sizeof *length)) {
     *length = std::min<socklen_t>(*length, sizeof(int));  // ipv6(7)'s lengths are unsigned
-    return PutInt(*v6only_, value, length);
+    return PutInt(*options_.v6only, value, length);
   }
   if (level == IPPROTO_TCP && name == TCP_INFO) {
     if (state_ == State::kConnecting) return GetTcpInfoConnecting(fd, value, length);
     if (state_ == State::kListening)
-      return GetTcpInfoListening(fd, static_cast<uint32_t>(listener_->waiting()), value, length);
+      return GetTcpInfoListening(fd, static_cast<uint32_t>(listening_.listener->waiting()), value, length);
     if (state_ == State::kSdp) {
       if (!foreign()) LookForRefusal();
       return GetStreamInfo(fd, value, length);
@@ -147,7 +147,7 @@ int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t
   // It would take the link's bytes.
   if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE && state_ == State::kSdp)
     return ReceiveNothingMapped(value, length);
-  switch (options_.Get(level, name, value, length)) {
+  switch (options_.kept.Get(level, name, value, length)) {
     case KeptOptions::Answer::kKept:
       return 0;
     case KeptOptions::Answer::kFailed:
@@ -165,10 +165,10 @@ int StreamSocket::PutPeerName(void* value, socklen_t* length) const {
   const engine::State engine_state = session_->engine().state();
   if (engine_state == engine::State::kAborted || engine_state == engine::State::kClosed)
     return Fail(ENOTCONN);
-  if (peer_.length < *length) return Fail(EINVAL);
+  if (names_.peer.length < *length) return Fail(EINVAL);
   const socklen_t room = *length;
   if (!MayWrite(value, room)) return Fail(EFAULT);
-  if (room > 0) std::memcpy(value, &peer_.storage, room);
+  if (room > 0) std::memcpy(value, &names_.peer.storage, room);
   return 0;
 }
 
@@ -213,7 +213,7 @@ int StreamSocket::ReceiveNothingMapped(void* value, socklen_t* length) {
 int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, socklen_t length) {
   Lock lock = LockWithOwner();
   if (IsTuning(level, name)) return SetTuning(name, value, length);
-  if (native_ && level == kLevelSdp) level = IPPROTO_TCP;
+  if (family_.native && level == kLevelSdp) level = IPPROTO_TCP;
   // A name or a number that is none is the kernel's to refuse.
   const int least = level == IPPROTO_TCP && name == TCP_ULP ? 1 : static_cast<int>(sizeof(int));
   const bool is_none = static_cast<int>(length) < least || !MayRead(value, static_cast<size_t>(least));
@@ -226,7 +226,7 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
     BecomePlain(fd, stats::FallbackReason::kOther, "TCP_REPAIR makes a TCP connection by hand");
     return static_cast<int>(kPassThrough);
   }
-  switch (options_.Set(fd, level, name, value, length)) {
+  switch (options_.kept.Set(fd, level, name, value, length)) {
     case KeptOptions::Answer::kKept:
       AfterKeptOption(fd, level, name);
       return 0;
@@ -237,29 +237,29 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
   }
   const int result = real.setsockopt(fd, level, name, value, length);
   if (result != 0) return result;
-  options_.Note(level, name, value);
-  gives_control_ = options_.gives_control();
-  if (state_ == State::kNew) options_set_.Record(level, name, value, length);
-  if (state_ == State::kListening && listener_->sdp_fd() >= 0 &&
+  options_.kept.Note(level, name, value);
+  options_.gives_control = options_.kept.gives_control();
+  if (state_ == State::kNew) options_.log.Record(level, name, value, length);
+  if (state_ == State::kListening && listening_.listener->sdp_fd() >= 0 &&
       OptionLog::IsInherited(level, name, length)) {
     const KeepErrno keep;
-    real.setsockopt(listener_->sdp_fd(), level, name, value, length);
+    real.setsockopt(listening_.listener->sdp_fd(), level, name, value, length);
   }
   if (level == SOL_SOCKET) AfterBufferSize();
   if (state_ == State::kSdp && level == IPPROTO_IPV6 && name == IPV6_ADDRFORM) {
-    Unmap(&local_);
-    Unmap(&peer_);
-    v6only_.reset();
+    Unmap(&names_.local);
+    Unmap(&names_.peer);
+    options_.v6only.reset();
   }
   return 0;
 }
 
 void StreamSocket::AfterKeptOption(int fd, int level, int name) {
   // What the conventional connections of a listener inherit.
-  if (state_ == State::kListening) options_.Apply(fd);
+  if (state_ == State::kListening) options_.kept.Apply(fd);
   if (state_ != State::kSdp || foreign()) return;
   if (level == SOL_SOCKET && name == SO_OOBINLINE)
-    session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
+    session_->engine().SetOutOfBandInline(options_.kept.out_of_band_inline());
   if (level == SOL_SOCKET && name == SO_RCVLOWAT) TakeUntold();
   const bool enough =
       engine().peer_closed() || (engine().readable_bytes() > 0 && engine().readable_bytes() >= LowWater());
@@ -268,7 +268,7 @@ void StreamSocket::AfterKeptOption(int fd, int level, int name) {
     AfterProgress();  // what the peer offers may have to come by itself now
   }
   if (level == IPPROTO_TCP && !corked_.empty() &&
-      (name == TCP_CORK ? !options_.cork() : name == TCP_NODELAY)) {
+      (name == TCP_CORK ? !options_.kept.cork() : name == TCP_NODELAY)) {
     corked_.Push(*session_);
     AfterProgress();
     LeaveToBackground();
@@ -277,15 +277,15 @@ void StreamSocket::AfterKeptOption(int fd, int level, int name) {
 
 // On the sockets of programs that ask for SDP; the threshold they know as an option of TCP's, too.
 bool StreamSocket::IsTuning(int level, int name) const {
-  return native_ && (level == kLevelSdp ? ConnectionTuning::Knows(name)
-                                        : level == IPPROTO_TCP && name == kSdpZcopyThreshold);
+  return family_.native && (level == kLevelSdp ? ConnectionTuning::Knows(name)
+                                               : level == IPPROTO_TCP && name == kSdpZcopyThreshold);
 }
 
 int StreamSocket::SetTuning(int name, const void* value, socklen_t length) {
   const bool set_up = state_ == State::kConnecting || state_ == State::kSdp;
   if (set_up && ConnectionTuning::IsForSetUp(name)) return Fail(EISCONN);
-  if (const int error = options_.tuning().Set(name, value, length); error != 0) return Fail(error);
-  if (state_ == State::kListening) listener_->SetTuning(options_.tuning());
+  if (const int error = options_.kept.tuning().Set(name, value, length); error != 0) return Fail(error);
+  if (state_ == State::kListening) listening_.listener->SetTuning(options_.kept.tuning());
   if (state_ != State::kSdp) return 0;
   ApplyBcopyThreshold();
   report_.PublishAll(*session_, names());
@@ -293,7 +293,7 @@ int StreamSocket::SetTuning(int name, const void* value, socklen_t length) {
 }
 
 int StreamSocket::GetTuning(int name, void* value, socklen_t* length) const {
-  const ConnectionTuning& tuning = options_.tuning();
+  const ConnectionTuning& tuning = options_.kept.tuning();
   if (name == kSdpZcopyThreshold) return PutInt(tuning.zcopy_threshold(), value, length);
   if (name == kSdpPrivateBuffers) {
     if (state_ == State::kSdp) return PutInt(session_->engine().receive_buffers(), value, length);
@@ -308,7 +308,7 @@ int StreamSocket::GetTuning(int name, void* value, socklen_t* length) const {
 }
 
 void StreamSocket::ApplyBcopyThreshold() {
-  if (const auto threshold = options_.tuning().bcopy_threshold())
+  if (const auto threshold = options_.kept.tuning().bcopy_threshold())
     session_->engine().SetZcopyThreshold(*threshold);
 }
 

@@ -6,19 +6,20 @@ namespace sdp::preload {
 // A process that shares the connection, and has as much unread as it may take off the link, enters the link
 // again with its next call (EnterShared).
 bool StreamSocket::HasQuietLink() const {
-  return state_ == State::kSdp && session_ != nullptr && !foreign_ && !session_->link_ended() &&
+  return state_ == State::kSdp && session_ != nullptr && !share_.not_inherited && !session_->link_ended() &&
          !session_->full() && LinkFd() >= 0;
 }
 
 void StreamSocket::LookIfUnread(Time since) {
   std::unique_lock own(mutex_.own(), std::try_to_lock);
   if (!own.owns_lock()) return;
-  if (state_ == State::kSdp && session_ != nullptr && !foreign_) report_.PublishLate(*session_, names());
+  if (state_ == State::kSdp && session_ != nullptr && !share_.not_inherited)
+    report_.PublishLate(*session_, names());
   if (!HasQuietLink()) return QuietLinks::Leave(&quiet_);
   if (session_->moving() || session_->ReadSince(since)) return;
   // A device tells only of what comes after the queue was asked for that.
   if (verbs::Pollable* const pollable = session_->queue_pair().pollable();
-      pollable != nullptr && shared_ == nullptr) {
+      pollable != nullptr && share_.with == nullptr) {
     if (!pollable->always_told()) TakeBeforeSleep(Awaited::kAll);
     pollable->GiveBack();
     if (session_->link_ended()) return QuietLinks::Leave(&quiet_);

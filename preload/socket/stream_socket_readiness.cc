@@ -9,7 +9,7 @@ short StreamSocket::ReadyNow() const {
   return ReadyEvents(tcp_view(), {.low_water = LowWater(),
                                   .writable = Writable(),
                                   .urgent = urgent_mark_.urgent(engine()),
-                                  .told = zero_copies_told_ != zero_copies_sent_,
+                                  .told = tcp_.has_queued_message(),
                                   .close_wait = InCloseWait()});
 }
 
@@ -19,9 +19,9 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   OnlyLooks();
   if (state_ == State::kConnecting) StepAttempt();
   if (state_ == State::kSdp && !foreign()) {
-    MendJump(lock, descriptors_.empty() ? -1 : descriptors_.front(), __builtin_frame_address(0));
+    MendJump(lock, numbers_.any(), __builtin_frame_address(0));
   }
-  Readiness readiness{.state = state_, .shared = shared_ != nullptr};
+  Readiness readiness{.state = state_, .shared = share_.with != nullptr};
   if (state_ == State::kSdp && !foreign()) {
     const std::optional<uint64_t> left = LeftInLink();
     if (!left) session_->lends() ? (void)LookAtLink() : (void)TakeUntold();
@@ -37,7 +37,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     readiness.link_fd = LinkOf(-1);
     readiness.looked = LooksBeforeSleep();
     readiness.device = readiness.looked && queue_pair().pollable() != nullptr;
-    if (readiness.looked) readiness.look = poll_budget_.Next();
+    if (readiness.looked) readiness.look = sleeps_.budget.Next();
     readiness.read_ahead = readiness.shared && engine().readable_bytes() >= kReadAheadOfShared;
     const Board::Edges edges = board_.edges(engine());
     readiness.read_edge = edges.read;
@@ -49,19 +49,19 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
       ++readiness.read_edge;
     }
     OpenExpress(/*inside=*/0);
-  } else if (state_ == State::kSdp && foreign_) {
+  } else if (state_ == State::kSdp && share_.not_inherited) {
     // Each call answers EIO at once (AwaitConnection). The connection's own edges do not reach this one.
     readiness.events = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLERR | POLLHUP;
     readiness.read_edge = readiness.write_edge = UINT64_MAX - 1;
   } else if (state_ == State::kListening) {
-    readiness.listener_fds[0] = listener_->sdp_fd();
-    readiness.listener_fds[1] = listener_->ready_fd();
-    readiness.listener_fds[2] = listener_->common_fd();
-    listener_->NoteUse();
-  } else if (state_ == State::kNew && (pending_error_ != 0 || connect_failed_)) {
+    readiness.listener_fds[0] = listening_.listener->sdp_fd();
+    readiness.listener_fds[1] = listening_.listener->ready_fd();
+    readiness.listener_fds[2] = listening_.listener->common_fd();
+    listening_.listener->NoteUse();
+  } else if (state_ == State::kNew && (tcp_.pending_error != 0 || tcp_.connect_failed)) {
     readiness.events = POLLOUT | POLLWRNORM | POLLHUP;
-    if (pending_error_ != 0) readiness.events |= POLLERR;
-    if (connect_failed_) readiness.events |= POLLIN | POLLRDNORM | POLLRDHUP;
+    if (tcp_.pending_error != 0) readiness.events |= POLLERR;
+    if (tcp_.connect_failed) readiness.events |= POLLIN | POLLRDNORM | POLLRDHUP;
     readiness.read_edge = readiness.write_edge = board_.edges().read;
   }
   return readiness;
@@ -70,7 +70,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
 bool StreamSocket::TakeOnConnections() {
   std::lock_guard lock(mutex_);
   if (state_ != State::kListening) return false;
-  if (listener_->TakeOn()) return true;
+  if (listening_.listener->TakeOn()) return true;
   (void)WasShutDown();
   return false;
 }

@@ -87,7 +87,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   if (const auto result = call.Enter(__builtin_frame_address(0))) return *result;
   if ((flags & MSG_OOB) != 0) return ReceiveOutOfBand(run.room.Rest(), flags, out_flags);
   run.wanted = (flags & MSG_WAITALL) != 0 ? run.total : std::min(run.total, LowWater());
-  run.may_lend = call.blocks() && !run.peek && !receive_shut_ && !run.truncates;
+  run.may_lend = call.blocks() && !run.peek && !tcp_.receive_shut && !run.truncates;
   // 9.3: never for MSG_WAITALL.
   run.lends_ahead = run.may_lend && run.wanted < run.total && AwaitsReadersMemory();
   for (;;) {
@@ -193,7 +193,7 @@ StreamSocket::Step StreamSocket::LookForMore(Receiving* run) {
   }
   if (run->done >= run->wanted) {
     // What has come since the last look, by a poll before this call perhaps, is the program's, too.
-    const bool more = !run->peek && run->room.left() > 0 && !run->looked && shared_ == nullptr &&
+    const bool more = !run->peek && run->room.left() > 0 && !run->looked && share_.with == nullptr &&
                       !session_->being_read() && (!session_->ReadLately() || HasUntold());
     if (!more) return Step::kDone;
     run->looked = true;
@@ -210,7 +210,7 @@ StreamSocket::Step StreamSocket::EndOfReceive(Call& call, Receiving* run) {
   switch (preload::EndOfReceive(tcp_view(), run->peek)) {
     case ReceiveEnd::kError:
       if (run->done > 0) return Step::kDone;
-      errno = TakeError();
+      errno = tcp_.TakeError();
       return Step::kFailed;
     case ReceiveEnd::kShut:
       if (run->looked) return Step::kDone;
@@ -222,8 +222,8 @@ StreamSocket::Step StreamSocket::EndOfReceive(Call& call, Receiving* run) {
     case ReceiveEnd::kWaits:
       break;
   }
-  const bool looks_first = !call.blocks() || options_.receive_timeout() != Duration::zero() ||
-                           shared_ != nullptr || !session_->may_sleep_in_read();
+  const bool looks_first = !call.blocks() || options_.kept.receive_timeout() != Duration::zero() ||
+                           share_.with != nullptr || !session_->may_sleep_in_read();
   if (run->looked || !looks_first) return Step::kGoOn;
   run->looked = true;
   const auto wanted = call.blocks() ? Session::PollFor::kSleep : Session::PollFor::kNow;
@@ -235,7 +235,7 @@ StreamSocket::Step StreamSocket::AwaitData(Call& call, Receiving* run) {
   if (!call.blocks()) {
     if (run->done > 0) return Step::kDone;
     LeaveToBackground();
-    found_nothing_ = CoarseNow();
+    use_.found_nothing = CoarseNow();
     OpenExpress(/*inside=*/1);
     errno = EAGAIN;
     return Step::kFailed;

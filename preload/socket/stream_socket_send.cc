@@ -58,7 +58,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   if (!call.blocks()) send.promised = Writable();
   LookAheadOfSend(send.total);
   if (MayCork(call, send, flags) && Cork({iov, count}, send.total)) return static_cast<ssize_t>(send.total);
-  left_until_ = kNever;
+  share_.reader_elsewhere_until = kNever;
   for (;;) {
     if (!call.Usable()) return call.Ended(send.done());
     if (const auto end = EndOfSend(call, send)) return *end;
@@ -80,16 +80,17 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
 // What TCP would know before it takes anything.
 void StreamSocket::LookAheadOfSend(size_t total) {
   if (total == 0) return LookToTheEnd();
-  if (calls_ - glanced_at_ >= kCallsBetweenGlances) {
-    glanced_at_ = calls_;
+  if (use_.calls - use_.calls_at_glance >= kCallsBetweenGlances) {
+    use_.calls_at_glance = use_.calls;
     GlanceAtLink();
   }
   LookForRefusal();
 }
 
 bool StreamSocket::MayCork(const Call& call, const Sending& send, int flags) const {
-  const bool more = (flags & MSG_MORE) != 0 || options_.cork() || (call.blocks() && ForcesTransactions());
-  return more && !send.flags.out_of_band && send.total > 0 && pending_error_ == 0 && engine().can_send();
+  const bool more =
+      (flags & MSG_MORE) != 0 || options_.kept.cork() || (call.blocks() && ForcesTransactions());
+  return more && !send.flags.out_of_band && send.total > 0 && tcp_.pending_error == 0 && engine().can_send();
 }
 
 // Returns what the call returns if nothing can be sent any more.
@@ -97,8 +98,8 @@ std::optional<ssize_t> StreamSocket::EndOfSend(Call& call, const Sending& send) 
   if (!CannotSend()) [[likely]]
     return std::nullopt;
   if (send.done() > 0) return call.Done(send.done());
-  if (pending_error_ == 0) LookToTheEnd();  // a reset comes before that
-  if (pending_error_ != 0) return call.Failed(TakeError());
+  if (tcp_.pending_error == 0) LookToTheEnd();  // a reset comes before that
+  if (tcp_.pending_error != 0) return call.Failed(tcp_.TakeError());
   return InCloseWait() ? SendToNobody(send.total) : call.Failed(EPIPE);
 }
 
@@ -135,7 +136,7 @@ StreamSocket::Step StreamSocket::SendByCopy(Sending* send) {
     size_t moved;
     data.Advance(corked_.Send(*session_, rest, flags, &moved));
     if (moved == 0) break;
-    left_until_ = kNever;
+    share_.reader_elsewhere_until = kNever;
     if (data.left() == 0 || session_->end_unread()) break;
     send->ahead = true;
   }
@@ -148,8 +149,8 @@ void StreamSocket::TakeCredit() {
   if (foreign() || engine().buffered_bytes() == 0 || session_->being_read()) [[likely]]
     return;
   const Time now = Now();
-  if (now < look_for_credit_) return;
-  if (!LookAtLink()) look_for_credit_ = now + kBetweenLooksForCredit;
+  if (now < use_.look_for_credit) return;
+  if (!LookAtLink()) use_.look_for_credit = now + kBetweenLooksForCredit;
 }
 
 // The link has ended, and no thread has read that yet. Nothing: what was sent before counts.
@@ -160,7 +161,7 @@ std::optional<ssize_t> StreamSocket::EndOfLink(Call& call, const Sending& send) 
   if (send.ahead || session_->queue_pair().failed_midway()) return std::nullopt;
   if (InCloseWait()) return SendToNobody(send.total);
   // As on TCP: what finds the connection gone has not been sent.
-  return call.Failed(pending_error_ != 0 ? TakeError() : EPIPE);
+  return call.Failed(tcp_.pending_error != 0 ? tcp_.TakeError() : EPIPE);
 }
 
 // There is no credit, or no room. The peer may have granted some meanwhile. kDone: a call that does not wait
@@ -188,8 +189,8 @@ StreamSocket::Step StreamSocket::AwaitRoom(Call& call, Sending* send) {
 ssize_t StreamSocket::SendToNobody(size_t bytes) {
   if (bytes == 0) return 0;
   bytes = std::min(bytes, kMostToNobody);
-  pending_error_ = EPIPE;
-  send_shut_ = true;
+  tcp_.pending_error = EPIPE;
+  tcp_.send_shut = true;
   board_.Bump();
   AfterProgress();
   return static_cast<ssize_t>(bytes);

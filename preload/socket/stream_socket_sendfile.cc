@@ -44,16 +44,16 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
   Lock lock(mutex_);
   // The link's descriptor has the mode of the program's: in blocking mode sendfile would sleep with the lock
   // held. Behind a filter only the calls of the one way are known to be allowed.
-  if (state_ != State::kSdp || foreign() || Confined() || !IsNonblocking(fd)) return 0;
+  if (state_ != State::kSdp || foreign() || Confined() || !numbers_.IsNonblocking(fd)) return 0;
   MendJump(lock, fd, __builtin_frame_address(0));
-  ++calls_;
+  ++use_.calls;
   const Bytes names = Names();
   const bool promised = Writable();
   size_t sent = 0;
   bool looked = false;
   bool link_full = false;
   while (!names.empty() && sent < count) {
-    if (pending_error_ != 0 || !session_->engine().can_send() || session_->end_unread()) break;
+    if (tcp_.pending_error != 0 || !session_->engine().can_send() || session_->end_unread()) break;
     if (session_->queue_pair().unsent_bytes() != 0) {
       session_->Pump();
       if (session_->queue_pair().unsent_bytes() != 0) {
@@ -89,9 +89,10 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
   if (sent > 0 || count == 0) return static_cast<ssize_t>(sent);
   if (link_full) {
     GlanceAtLink();
-    return Fail(pending_error_ != 0 ? TakeError() : EAGAIN);
+    return Fail(tcp_.pending_error != 0 ? tcp_.TakeError() : EAGAIN);
   }
-  if (!looked || promised || pending_error_ != 0 || session_->end_unread() || !session_->engine().can_send())
+  if (!looked || promised || tcp_.pending_error != 0 || session_->end_unread() ||
+      !session_->engine().can_send())
     return 0;
   return Fail(EAGAIN);
 }

@@ -21,9 +21,6 @@ namespace {
 // How long a call that can neither wait for the connection by itself (AwaitConnection) nor say that nothing
 // is there waits for a process that keeps it to itself, because it moves data with RDMA.
 constexpr Duration kPatienceForOwner = std::chrono::seconds(2);
-constexpr Duration kFirstNap = std::chrono::milliseconds(1);
-constexpr int kLongestNap = 5;          // 32 ms, as a power of two
-constexpr int kLongestNapOfClosed = 8;  // 256 ms: of a connection that the program has closed under its call
 
 }  // namespace
 
@@ -31,19 +28,18 @@ void SocketMutex::Enter() { socket_->EnterShared(); }
 void SocketMutex::Leave() { socket_->LeaveShared(); }
 
 void StreamSocket::EnterShared() {
-  SharedConnection::View view = shared_->Lock();
-  away_ = view == SharedConnection::View::kElsewhere;
-  if (!Confined()) nonblocking_.reset();  // the open file's, which others may have changed
-  if (away_) return;
-  waited_in_vain_ = false;
+  SharedConnection::View view = share_.with->Lock();
+  share_.elsewhere = view == SharedConnection::View::kElsewhere;
+  if (!Confined()) numbers_.ForgetFlags();  // the open file's, which others may have changed
+  if (share_.elsewhere) return;
+  share_.gave_up_on_owner = false;
   if (session_ == nullptr) return;
   if (state_ == State::kSdp && Background::Runs()) QuietLinks::Enter(&quiet_);
   if (view == SharedConnection::View::kStale) {
-    naps_ = 0;
-    responsible_ = false;
+    share_.NoteUse();
     if (!ThawShared()) view = SharedConnection::View::kBroken;
   }
-  const bool alone = !shared_->HasOthers(/*sure=*/false);
+  const bool alone = !share_.with->HasOthers(/*sure=*/false);
   if (view == SharedConnection::View::kBroken) return LoseShared();
   if (!report_.open() && state_ == State::kSdp)
     report_.Open(Statistics(), *session_, names());  // a child's first use of it
@@ -59,19 +55,19 @@ void StreamSocket::EnterShared() {
     return;
   }
   if (view == SharedConnection::View::kStale && state_ == State::kSdp) AfterProgress();
-  unchanged_ = !session_->changed();
+  share_.clean_when_locked = !session_->changed();
   session_->SetChanged(true);
 }
 
 void StreamSocket::AwaitOwner(Lock& lock) {
-  if (!away_ || waited_in_vain_) return;
+  if (!share_.elsewhere || share_.gave_up_on_owner) return;
   const Time give_up = Now() + kPatienceForOwner;
-  while (away_ && Now() < give_up) {
+  while (share_.elsewhere && Now() < give_up) {
     lock.unlock();
     Pause(std::chrono::milliseconds(1));
     lock.lock();
   }
-  waited_in_vain_ = away_;
+  share_.gave_up_on_owner = share_.elsewhere;
 }
 
 StreamSocket::Lock StreamSocket::LockWithOwner() {
@@ -81,43 +77,38 @@ StreamSocket::Lock StreamSocket::LockWithOwner() {
 }
 
 void StreamSocket::OnlyLooks() {
-  if (shared_ != nullptr && !away_ && session_ != nullptr && unchanged_) session_->SetChanged(false);
+  if (share_.with != nullptr && !share_.elsewhere && session_ != nullptr && share_.clean_when_locked)
+    session_->SetChanged(false);
 }
 
 void StreamSocket::LeaveShared() {
   PublishShared();
-  shared_->Unlock();
+  share_.with->Unlock();
 }
 
 void StreamSocket::PublishShared() {
-  if (away_ || session_ == nullptr) return;
-  responsible_ = session_->has_unsent();
-  if (!session_->freezable() || !FreezeShared()) shared_->Keep();
+  if (share_.elsewhere || session_ == nullptr) return;
+  share_.left_unsent = session_->has_unsent();
+  if (!session_->freezable() || !FreezeShared()) share_.with->Keep();
 }
 
 void StreamSocket::DropShared() {
-  if (shared_ == nullptr) return;
-  if (shared_->locked()) PublishShared();
+  if (share_.with == nullptr) return;
+  if (share_.with->locked()) PublishShared();
   mutex_.set_shared(false);
-  shared_.reset();
-  away_ = false;
+  share_.with.reset();
+  share_.elsewhere = false;
 }
 
 // All that a process needs which has nothing of the connection but its descriptor.
 template <typename Archive>
 void StreamSocket::VisitShared(Archive& ar) {
-  auto error = static_cast<uint32_t>(pending_error_);
-  ar.Flag(receive_shut_);
-  ar.Flag(send_shut_);
-  ar.Flag(abort_noted_);
-  ar.Flag(connect_reported_);
-  ar.Number(error);
-  pending_error_ = static_cast<int>(error);
+  tcp_.Visit(ar);
   report_.Visit(ar);
-  Visit(ar, local_);
-  Visit(ar, peer_);
-  Visit(ar, sdp_peer_);
-  options_.Visit(ar);
+  Visit(ar, names_.local);
+  Visit(ar, names_.peer);
+  Visit(ar, names_.sdp_peer);
+  options_.kept.Visit(ar);
 }
 
 std::vector<std::byte> StreamSocket::FreezeFront() {
@@ -130,37 +121,37 @@ bool StreamSocket::ExpectShared(Bytes front) {
   Reader ar(front);
   VisitShared(ar);
   if (!ar.ok() || ar.left() != 0) return false;
-  session_ = Session::Blank(LinkFd(), shared_->TakeMemory());
+  session_ = Session::Blank(LinkFd(), share_.with->TakeMemory());
   session_->ReadLittle(true);
-  away_ = true;
+  share_.elsewhere = true;
   return true;
 }
 
 bool StreamSocket::FreezeShared() {
   std::vector<std::byte> front = FreezeFront();
-  if (!session_->changed() && front == left_front_ && !shared_->Keeps()) return true;
+  if (!session_->changed() && front == share_.published_front && !share_.with->Keeps()) return true;
   Writer ar;
   ar.Append(front);
   session_->Freeze(ar);
-  if (!shared_->Publish(ar)) return false;
-  left_front_ = std::move(front);
+  if (!share_.with->Publish(ar)) return false;
+  share_.published_front = std::move(front);
   session_->SetChanged(false);
   return true;
 }
 
 bool StreamSocket::ThawShared() {
   std::vector<std::byte> state;
-  if (!shared_->Read(&state)) return false;
+  if (!share_.with->Read(&state)) return false;
   Reader ar(state);
-  const auto before = std::pair(receive_shut_, pending_error_);
+  const auto before = std::pair(tcp_.receive_shut, tcp_.pending_error);
   VisitShared(ar);
   if (!ar.ok()) return false;
   // No edge of the engine's tells of these. A thread that is about to sleep looks again.
-  if (std::pair(receive_shut_, pending_error_) != before) board_.Bump();
-  left_front_.assign(state.begin(), state.end() - static_cast<ptrdiff_t>(ar.left()));
+  if (std::pair(tcp_.receive_shut, tcp_.pending_error) != before) board_.Bump();
+  share_.published_front.assign(state.begin(), state.end() - static_cast<ptrdiff_t>(ar.left()));
   urgent_mark_.Forget();
   if (session_ == nullptr) {
-    session_ = Session::Thawed(ar.Take(ar.left()), LinkFd(), shared_->TakeMemory());
+    session_ = Session::Thawed(ar.Take(ar.left()), LinkFd(), share_.with->TakeMemory());
     if (session_ == nullptr) return false;
     session_->ReadLittle(true);
   } else if (!session_->Thaw(ar.Take(ar.left()), LinkFd())) {
@@ -173,39 +164,40 @@ bool StreamSocket::ThawShared() {
 // Nobody knows any more what was sent and received.
 void StreamSocket::LoseShared() {
   SDP_LOG(kInfo, "connection with %s is lost: a process that shared it died while it used it",
-          ToEndpoint(peer_).ToString().c_str());
-  shared_->Break();
+          ToEndpoint(names_.peer).ToString().c_str());
+  share_.with->Break();
   StopSharing();
   session_->engine().Abort(engine::AbortReason::kLocal);
   session_->Pump();
-  pending_error_ = ECONNRESET;
+  tcp_.pending_error = ECONNRESET;
   if (state_ == State::kSdp) AfterProgress();
 }
 
 void StreamSocket::StopSharing() {
   mutex_.set_shared(false);
-  shared_.reset();
-  away_ = false;
+  share_.with.reset();
+  share_.elsewhere = false;
   session_->ReadLittle(false);
   if (!report_.open() && state_ == State::kSdp) report_.Open(Statistics(), *session_, names());
 }
 
 // With the shared lock, which is given back unless they do.
 bool StreamSocket::OthersGoOn() {
-  if (shared_ == nullptr || session_ == nullptr) return false;
-  const SharedConnection::View view = shared_->Lock();
-  const bool needed = session_->being_read() || HasSleepers() ||
-                      (view == SharedConnection::View::kCurrent && (responsible_ || shared_->Keeps()));
-  if (!needed && shared_->HasOthers(/*sure=*/true)) return true;
-  shared_->Unlock();
+  if (share_.with == nullptr || session_ == nullptr) return false;
+  const SharedConnection::View view = share_.with->Lock();
+  const bool needed =
+      session_->being_read() || HasSleepers() ||
+      (view == SharedConnection::View::kCurrent && (share_.left_unsent || share_.with->Keeps()));
+  if (!needed && share_.with->HasOthers(/*sure=*/true)) return true;
+  share_.with->Unlock();
   return false;
 }
 
 // With the shared lock: the others' from here on.
 void StreamSocket::ForgetShared() {
   mutex_.set_shared(false);
-  shared_.reset();
-  foreign_ = true;
+  share_.with.reset();
+  share_.not_inherited = true;
 }
 
 void StreamSocket::PrepareConfinement(int fd) {
@@ -218,10 +210,10 @@ void StreamSocket::PrepareConfinement(int fd) {
   // From here on no thread can be woken by its bell.
   if (state_ == State::kSdp && LeaveBell()) Look();
   board_.WakeAll();
-  if (shared_ != nullptr) shared_->Prepare();
-  if (!descriptors_.empty()) IsNonblocking(descriptors_.front());
-  if (listener_ != nullptr) listener_->Bar();
-  if (state_ == State::kNew && !native_ && pending_error_ == 0) {
+  if (share_.with != nullptr) share_.with->Prepare();
+  if (!numbers_.none()) numbers_.IsNonblocking(numbers_.any());
+  if (listening_.listener != nullptr) listening_.listener->Bar();
+  if (state_ == State::kNew && !family_.native && tcp_.pending_error == 0) {
     BecomePlain(fd, stats::FallbackReason::kSocketOption,
                 "a seccomp filter was set before the socket was connected");
   }
@@ -229,7 +221,7 @@ void StreamSocket::PrepareConfinement(int fd) {
 
 void StreamSocket::FinishConfinement(Time give_up) {
   std::unique_lock own(mutex_.own());  // what the one before has found out stays
-  Listener* const listener = listener_.get();
+  Listener* const listener = listening_.listener.get();
   own.unlock();
   if (listener != nullptr) listener->PrepareConfinement(give_up);
 }
@@ -238,7 +230,7 @@ int StreamSocket::AwaitConnection(Lock& lock, bool nonblocking, Duration timeout
   if (*deadline == kNever && timeout != Duration::zero()) *deadline = Now() + timeout;
   const Signals signals = *deadline == kNever ? Signals::kRestart : Signals::kInterrupt;
   while (foreign()) {
-    if (foreign_) return EIO;
+    if (share_.not_inherited) return EIO;
     if (nonblocking) return EAGAIN;
     pollfd none{.fd = -1, .events = 0, .revents = 0};
     const int error = SleepAsWaiter(lock, &none, *deadline, signals);
@@ -248,32 +240,26 @@ int StreamSocket::AwaitConnection(Lock& lock, bool nonblocking, Duration timeout
   return 0;
 }
 
-Duration StreamSocket::NextNap() {
-  const Duration nap = kFirstNap * (1 << naps_);
-  naps_ = std::min(naps_ + 1, kept_for_calls_ ? kLongestNapOfClosed : kLongestNap);
-  return nap;
-}
-
 bool StreamSocket::FinishSharedAtOnce() {
-  const SharedConnection::View view = shared_->Lock();
-  const bool alone = !shared_->HasOthers(/*sure=*/true);
+  const SharedConnection::View view = share_.with->Lock();
+  const bool alone = !share_.with->HasOthers(/*sure=*/true);
   bool known = view == SharedConnection::View::kCurrent;
   // What those have left of it who have gone since. Behind a filter its memory might be malloc's (heap.h).
   if (alone && view == SharedConnection::View::kStale && !Confined()) known = ThawShared();
-  shared_->Leave();
-  shared_->Unlock();
+  share_.with->Leave();
+  share_.with->Unlock();
   return alone && known;
 }
 
 bool StreamSocket::StartSharing() {
   corked_.Push(*session_);
   if (LeaveBell()) Look();
-  shared_ = SharedConnection::Make();
-  if (shared_ == nullptr) return false;
+  share_.with = SharedConnection::Make();
+  if (share_.with == nullptr) return false;
   mutex_.set_shared(true);
-  left_front_.clear();
+  share_.published_front.clear();
   session_->ReadLittle(true);
-  responsible_ = session_->has_unsent();
+  share_.left_unsent = session_->has_unsent();
   // From here on they look by themselves: what another process takes from the link wakes nobody here.
   board_.TellChange();
   board_.WakeAll();

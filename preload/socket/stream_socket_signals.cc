@@ -14,7 +14,7 @@ namespace sdp::preload {
 void StreamSocket::OwnerChanged(int fd) {
   Lock lock(mutex_);
   board_.SetHasOwner(HasOwner(fd));
-  if (state_ == State::kListening) listener_->SetSignals(board_.has_owner() ? fd : -1);
+  if (state_ == State::kListening) listening_.listener->SetSignals(board_.has_owner() ? fd : -1);
   if (state_ != State::kSdp || foreign()) return;
   if (LeaveBell()) Look();  // the kernel tells the owner of doorbells alone
   LeaveToBackground();
@@ -23,7 +23,7 @@ void StreamSocket::OwnerChanged(int fd) {
 // With the lock held, after what came was read.
 void StreamSocket::TellOwner() {
   if (!urgent_mark_.TakeAnnouncement(engine())) return;
-  if (!descriptors_.empty() && SignalUrgent(descriptors_.front())) urgent_mark_.NoteRaised();
+  if (!numbers_.none() && SignalUrgent(numbers_.any())) urgent_mark_.NoteRaised();
 }
 
 // A read that sleeps ends with EINTR, as on TCP, if that signal's handler wants it. The handler itself runs
@@ -39,16 +39,17 @@ Background::Wait StreamSocket::IdleWait() {
   if (!ListensForPeer()) return wait;
   wait.done = false;
   if (session_->being_read() || HasSleepers()) return wait;
-  const Background::Wait link = LinkWait(descriptors_.front(), wait.deadline);
+  const Background::Wait link = LinkWait(numbers_.any(), wait.deadline);
   // Room is of no interest.
-  if ((link.events & POLLIN) == 0) return {.deadline = std::min(wait.deadline, Now() + NextNap())};
+  if ((link.events & POLLIN) == 0)
+    return {.deadline = std::min(wait.deadline, Now() + share_.NextLook(calls_inside_.kept()))};
   return {.fd = link.fd, .events = POLLIN, .deadline = wait.deadline};
 }
 
 bool StreamSocket::ListensForPeer() {
-  if (state_ != State::kSdp || foreign() || session_->link_ended() || descriptors_.empty()) return false;
+  if (state_ != State::kSdp || foreign() || session_->link_ended() || numbers_.none()) return false;
   // Shut down both ways: what comes is answered with a reset.
-  const bool refuses = receive_shut_ && !engine().can_send() && !engine().peer_closed();
+  const bool refuses = tcp_.receive_shut && !engine().can_send() && !engine().peer_closed();
   return board_.has_owner() || refuses;
 }
 

@@ -10,7 +10,7 @@ ssize_t StreamSocket::ReceiveOutOfBand(std::span<const MutableBytes> room, int f
   engine::Engine& e = session_->engine();
   session_->ReadAvailable();
   AfterProgress();
-  if (options_.out_of_band_inline()) return Fail(EINVAL);
+  if (options_.kept.out_of_band_inline()) return Fail(EINVAL);
   if (!e.oob_available()) return Fail(e.oob_pending() ? EAGAIN : EINVAL);
   if (e.state() == engine::State::kAborted && !e.peer_closed()) return Fail(ENOTCONN);
   if (!room.empty() && (flags & MSG_TRUNC) == 0 && !MayWrite(room.front().data(), 1)) return Fail(EFAULT);
@@ -26,7 +26,7 @@ ssize_t StreamSocket::ReceiveOutOfBand(std::span<const MutableBytes> room, int f
 }
 
 void StreamSocket::PassMark() {
-  if (urgent_mark_.Pass(engine(), options_.out_of_band_inline())) session_->engine().TakeOob({});
+  if (urgent_mark_.Pass(engine(), options_.kept.out_of_band_inline())) session_->engine().TakeOob({});
 }
 
 }  // namespace sdp::preload

@@ -57,7 +57,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
       socket->board_.WakeAll();
     }
   };
-  if (shared_ != nullptr) until = std::min(until, Now() + NextNap());
+  if (share_.with != nullptr) until = std::min(until, Now() + share_.NextLook(calls_inside_.kept()));
   if (state_ == State::kSdp && !foreign()) until = std::min(until, session_->move_deadline());
   pollfd fds[4];  // the link, the waiter, its bell, and room for PollRestarting
   nfds_t count = 0;
@@ -100,7 +100,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
   if (result > 0 && at_bell) {
     if (!rung) {
       link->revents = POLLIN;  // the helper has told of the link's end, or of a doorbell, perhaps
-      sleeps_by_poll_ = kSleepsByPoll;
+      sleeps_.not_at_bell = kSleepsByPoll;
     }
   } else if (result > 0) {
     if (waiter != nullptr && fds[1].revents != 0) waiter->Drain();
@@ -128,15 +128,16 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
       return *outcome;
   }
   bool left_to_reader =
-      shared_ != nullptr && engine().readable_bytes() >= std::max(kReadAheadOfShared, LowWater());
+      share_.with != nullptr && engine().readable_bytes() >= std::max(kReadAheadOfShared, LowWater());
   if (left_to_reader) {
-    if (left_until_ == kNever) left_until_ = Now() + kReadingLeftFor;
-    left_to_reader = Now() < left_until_;
+    if (share_.reader_elsewhere_until == kNever) share_.reader_elsewhere_until = Now() + kReadingLeftFor;
+    left_to_reader = Now() < share_.reader_elsewhere_until;
   }
   const short watch = session_->being_read() || left_to_reader ? WatchEvents() & POLLOUT : WatchEvents();
   pollfd link{.fd = watch != 0 ? LinkOf(NumberNow(fd)) : -1, .events = watch, .revents = 0};
-  int error = SleepAsWaiter(lock, &link, left_to_reader ? std::min(deadline, left_until_) : deadline, signals,
-                            mark.handlers, awaited);
+  int error = SleepAsWaiter(lock, &link,
+                            left_to_reader ? std::min(deadline, share_.reader_elsewhere_until) : deadline,
+                            signals, mark.handlers, awaited);
   if (left_to_reader && error == EAGAIN && Now() < deadline) error = 0;
   const Duration lasted = looks ? Now() - began : Duration::zero();
   if (state_ != State::kSdp) return 0;

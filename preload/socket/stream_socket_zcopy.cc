@@ -61,7 +61,7 @@ void StreamSocket::WithdrawLoans() {
 
 void StreamSocket::SettleLoans(Time deadline) {
   const NoCancellation whole;
-  if (!shareable() || shared_ != nullptr || !lending_.offered()) return;
+  if (!shareable() || share_.with != nullptr || !lending_.offered()) return;
   // A receive may sleep for as long as the peer waits for what the child is to say, and a send for as long as
   // it waits for what the child is to take. They go on without the loan, with what has come, or gone, by
   // then.
@@ -71,9 +71,7 @@ void StreamSocket::SettleLoans(Time deadline) {
   AfterProgress();
   while (shareable() && lending_.sink().loan.offered() && !session_->link_ended() &&
          !session_->being_read() && Now() < deadline) {
-    pollfd link{.fd = LinkOf(descriptors_.empty() ? -1 : descriptors_.front()),
-                .events = WatchEvents(),
-                .revents = 0};
+    pollfd link{.fd = LinkOf(numbers_.any()), .events = WatchEvents(), .revents = 0};
     timespec storage;
     UnboundedPoll(&link, 1, Remaining(deadline, &storage), nullptr);
     session_->ReadAvailable();
@@ -115,15 +113,15 @@ void StreamSocket::FinishLoan(Lock& lock, int fd, Loan* loan) {
     const int error = WaitForLoan(lock, fd, *loan, give_up, Signals::kRestart);
     if (error != EAGAIN || Now() < give_up || session_ == nullptr || !loan->lent()) continue;
     SDP_LOG(kInfo, "connection with %s reset: the peer does not give memory back",
-            ToEndpoint(peer_).ToString().c_str());
+            ToEndpoint(names_.peer).ToString().c_str());
     session_->Abort();
     CollectLoans();
   }
 }
 
 void StreamSocket::MendJump(Lock& lock, int fd, const void* frame) {
-  if (session_->being_read() && reader_.JumpedOver(frame)) {
-    reader_.Clear();
+  if (session_->being_read() && sleeps_.reader.JumpedOver(frame)) {
+    sleeps_.reader.Clear();
     session_->AbandonReading();
   }
   // Its memory is no longer the call's. What was read into a receive buffer went with the jump, as it does on
@@ -169,9 +167,9 @@ size_t StreamSocket::SendLent(Call& call, Bytes data, int* error) {
   // Into memory that a reader has lent more may go: it is there, and nobody waits for anything but the link.
   const size_t awaited = session_->engine().sink_avail_bytes();
   data = data.first(std::min(data.size(), std::max(kMostLent, std::min(awaited, kMostLentToReceive))));
-  if (awaited == 0 && reader_patience_.TakesCopy()) return 0;
+  if (awaited == 0 && lending_.patience().TakesCopy()) return 0;
   // The others know nothing of this process's memory.
-  if (shared_ != nullptr) return 0;
+  if (share_.with != nullptr) return 0;
   Loan& loan = lending_.source().loan;
   if (!loan.Lend(*session_, {const_cast<std::byte*>(data.data()), data.size()}, false)) return 0;
   const uint64_t sent_before = session_->queue_pair().counters().bytes_out;
@@ -202,7 +200,7 @@ int StreamSocket::AwaitReader(Call& call, size_t size) {
   const bool impatient = (MayBuffer(size) || AwaitsReadersMemory()) &&
                          (deadline == kNever || deadline > Now() + kPatienceForReader);
   Duration patience =
-      kPatienceForReader + (silent_reads ? reader_patience_.ReadsExpected(size) : Duration::zero());
+      kPatienceForReader + (silent_reads ? lending_.patience().ReadsExpected(size) : Duration::zero());
   Time next_look = impatient ? std::min(deadline, Now() + patience) : deadline;
   uint64_t sent = session_->queue_pair().counters().bytes_out;
   bool asked_round_trip = false;
@@ -224,8 +222,8 @@ int StreamSocket::AwaitReader(Call& call, size_t size) {
     sent = now_sent;
     next_look = std::min(deadline, Now() + patience);
   }
-  if (silent_reads && !loan.lent() && error == 0) reader_patience_.NoteReads(Now() - lent_at, size);
-  reader_patience_.NoteLoan(loan.lent() && impatient && error == 0 && state_ == State::kSdp);
+  if (silent_reads && !loan.lent() && error == 0) lending_.patience().NoteReads(Now() - lent_at, size);
+  lending_.patience().NoteLoan(loan.lent() && impatient && error == 0 && state_ == State::kSdp);
   return error;
 }
 
@@ -233,7 +231,7 @@ std::optional<size_t> StreamSocket::ReceiveLent(Call& call, MutableBytes room, b
   *error = 0;
   room = room.first(std::min(room.size(), kMostLentToReceive));
   Loan& loan = lending_.sink().loan;
-  if (shared_ != nullptr || !MayWrite(room.data(), room.size()) || !loan.Lend(*session_, room, advertise))
+  if (share_.with != nullptr || !MayWrite(room.data(), room.size()) || !loan.Lend(*session_, room, advertise))
     return std::nullopt;
   {
     WhileLent lent(this, call, lending_.sink());

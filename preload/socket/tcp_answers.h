@@ -33,6 +33,13 @@ struct TcpView {
          e.abort_reason() == engine::AbortReason::kLinkLost;
 }
 
+// Returns the error of a connection that its peer, or the link, has aborted.
+[[nodiscard]] inline int ErrorOfAbort(const engine::Engine& e, const verbs::LinkCause& cause) {
+  const bool of_link = cause.end == verbs::LinkEnd::kReset && cause.os_error != 0 && cause.os_error != EPIPE;
+  const int error = of_link ? cause.os_error : ECONNRESET;
+  return e.peer_closed() && error == ECONNRESET ? EPIPE : error;  // receives end nevertheless
+}
+
 // Returns true if the peer has closed and left, and the program has not closed yet. TCP keeps such a
 // connection in CLOSE_WAIT. Programs that treat POLLHUP as an error must still be able to read the data.
 [[nodiscard]] inline bool InCloseWait(const TcpView& view, const verbs::LinkCause& cause) {

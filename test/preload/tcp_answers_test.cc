@@ -132,6 +132,24 @@ TEST_CASE("answers: a reset is told once, and is an end of the stream from then 
   CHECK(ReadyEvents(told, {}) == ended);
 }
 
+TEST_CASE("answers: an abort has the link's error, or a reset, and EPIPE behind the peer's end") {
+  const auto reset = [](int os_error) {
+    return verbs::LinkCause{.end = verbs::LinkEnd::kReset, .os_error = os_error};
+  };
+  Seen s;
+  s.pair.z.LoseLink(/*orderly=*/false);
+  CHECK(ErrorOfAbort(s.e, reset(ETIMEDOUT)) == ETIMEDOUT);
+  CHECK(ErrorOfAbort(s.e, reset(EPIPE)) == ECONNRESET);
+  CHECK(ErrorOfAbort(s.e, reset(0)) == ECONNRESET);
+  CHECK(ErrorOfAbort(s.e, kClosed) == ECONNRESET);
+  Seen ended;
+  ended.pair.a.CloseSend();
+  ended.pair.Settle();
+  ended.pair.z.LoseLink(/*orderly=*/false);
+  CHECK(ErrorOfAbort(ended.e, kReset) == EPIPE);
+  CHECK(ErrorOfAbort(ended.e, reset(ETIMEDOUT)) == ETIMEDOUT);
+}
+
 TEST_CASE("answers: a shut receive side ends a read behind a look at the link, unless an error is due") {
   Seen s;
   CHECK(EndOfReceive({.engine = s.e, .receive_shut = true}, false) == ReceiveEnd::kShut);

@@ -1,0 +1,89 @@
+// Small parts of a StreamSocket that have no rules of their own. Values; guarded by the socket's lock, except
+// where an atomic says otherwise.
+#ifndef SDP_PRELOAD_SOCKET_SOCKET_PARTS_H_
+#define SDP_PRELOAD_SOCKET_SOCKET_PARTS_H_
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "preload/config.h"
+#include "preload/native_family.h"
+#include "preload/socket/address.h"
+#include "preload/socket/call_mark.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/connect_attempt.h"
+#include "preload/socket/kept_options.h"
+#include "preload/socket/listener.h"
+#include "preload/socket/option_log.h"
+#include "preload/socket/poll_budget.h"
+
+namespace sdp::preload {
+
+// The family that the program has asked for.
+struct SocketFamily {
+  // `asked`: AF_INET, AF_INET6, or kFamilySdp, which means SDP or nothing.
+  explicit SocketFamily(int asked)
+      : domain(asked == kFamilySdp ? AF_INET : asked), native(asked == kFamilySdp) {}
+  [[nodiscard]] int asked() const { return native ? kFamilySdp : domain; }
+  const int domain;  // of the descriptor
+  const bool native;
+};
+
+struct SocketOptions {
+  KeptOptions kept;
+  OptionLog log;                           // before the socket was connected, or listened
+  std::atomic<bool> gives_control{false};  // recvmsg has control messages to give
+  std::optional<int> v6only;  // as it was before the look-up bound the socket to a port, which changes it
+};
+
+struct ConnectionNames {
+  Address local;  // conventional
+  Address peer;
+  Address sdp_peer;
+};
+
+// A socket that listens, or will.
+struct Listening {
+  std::unique_ptr<Listener> listener;
+  bool plain_clients_allowed = true;
+  bool for_others = false;         // Socket::ListensForOthers
+  uint32_t accepted_in_a_row = 0;  // over SDP, without a look for others
+};
+
+// A connect that is under way.
+struct Connecting {
+  std::unique_ptr<ConnectAttempt> attempt;
+  bool in_call = false;       // the caller of connect() goes on with it, not the helper
+  bool fork_gave_up = false;  // a fork has waited for it, in vain
+};
+
+// How threads sleep for a connection.
+struct Sleeps {
+  PollBudget budget{config().poll};
+  Sleeper reader;              // while Session::being_read()
+  bool reads_by_poll = false;  // since StreamSocket::EndLinkRead
+  uint8_t not_at_bell = 0;     // how many sleeps are not at the bell
+};
+
+// How the program uses a connection: what need not be asked yet, or again.
+struct ConnectionUse {
+  uint64_t calls = 0;            // by the application, to see whether it is active
+  uint64_t calls_seen = 0;       // by the helper
+  uint64_t calls_at_glance = 0;  // at the last GlanceAtLink
+  uint64_t told_readable = 0;    // by FIONREAD
+  uint64_t told_in_call = 0;     // `calls` when CountWhereItIs told of much
+  Time look_for_refusal{};
+  Time look_for_credit{};
+  Time found_nothing{};   // by CoarseNow(): when a receive that does not wait last looked in vain
+  bool trimming = false;  // the helper looks whether the send buffer is used
+  // The helper's alone: its last look found a connection that the application's calls move as well.
+  std::atomic<bool> helper_yields{false};
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_SOCKET_PARTS_H_
