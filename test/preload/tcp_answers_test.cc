@@ -134,7 +134,7 @@ TEST_CASE("answers: a reset is told once, and is an end of the stream from then 
 
 TEST_CASE("answers: an abort has the link's error, or a reset, and EPIPE behind the peer's end") {
   const auto reset = [](int os_error) {
-    return verbs::LinkCause{.end = verbs::LinkEnd::kReset, .os_error = os_error};
+    return verbs::LinkCause{.end = verbs::LinkEnd::kReset, .os_error = os_error, .text = {}};
   };
   Seen s;
   s.pair.z.LoseLink(/*orderly=*/false);
