@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "preload/socket/clock.h"
+#include "preload/socket/watch.h"
 
 namespace sdp::preload {
 namespace {
@@ -16,7 +17,7 @@ StreamSocket& Stream(const SocketRef& socket) { return *static_cast<StreamSocket
 void DeviceSpin::Prepare() {
   for (Device& device : devices_) {
     StreamSocket& stream = Stream(device.socket);
-    const StreamSocket::Readiness readiness = stream.GetReadiness();
+    const StreamSocket::Watch::Readiness readiness = stream.watch().GetReadiness();
     device.read_edge = readiness.read_edge;
     device.write_edge = readiness.write_edge;
     if (!readiness.device) continue;
@@ -49,17 +50,17 @@ void DeviceSpin::WakeUp() {
   const Duration lasted = Now() - began_;
   bool any = false;
   for (Device& device : devices_) {
-    const StreamSocket::Readiness now = Stream(device.socket).GetReadiness();
+    const StreamSocket::Watch::Readiness now = Stream(device.socket).watch().GetReadiness();
     const bool read = now.read_edge != device.read_edge && (device.events & EPOLLIN) != 0;
     const bool write = now.write_edge != device.write_edge && (device.events & EPOLLOUT) != 0;
     device.came = read || write;
     any = any || device.came;
   }
-  using WokenBy = StreamSocket::WokenBy;
+  using WokenBy = StreamSocket::Watch::WokenBy;
   for (const Device& device : devices_) {
     StreamSocket& stream = Stream(device.socket);
     const WokenBy by = device.came ? WokenBy::kThis : any ? WokenBy::kAnother : WokenBy::kNeither;
-    looked_ ? stream.NoteSlept(lasted, by) : stream.NoteSleptUnlooked(by);
+    looked_ ? stream.watch().NoteSlept(lasted, by) : stream.watch().NoteSleptUnlooked(by);
   }
 }
 

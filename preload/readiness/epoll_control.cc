@@ -6,6 +6,7 @@
 #include "preload/fd_table.h"
 #include "preload/hidden_fds.h"
 #include "preload/readiness/epoll_set.h"
+#include "preload/socket/watch.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {
@@ -17,7 +18,7 @@ int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
   const bool nowhere = !MayRead(event, sizeof *event);
   if (socket->listening()) {
     if (operation == EPOLL_CTL_MOD && !nowhere) listeners_.Arm(fd);  // before the kernel may report it
-    return listeners_.Control(epfd, operation, fd, fd, socket, event, socket->GetReadiness());
+    return listeners_.Control(epfd, operation, fd, fd, socket, event, socket->watch().GetReadiness());
   }
   switch (operation) {
     case EPOLL_CTL_ADD:
@@ -47,7 +48,7 @@ int EpollSet::Add(int fd, StreamSocket* socket, const epoll_event& event) {
     kick_.Give();
   }
   // kPlain: the socket fell back to TCP just now, before it knew of this set.
-  if (socket->AddObserver(this, fd) == StreamSocket::State::kPlain) OnPlain(fd);
+  if (socket->watch().AddObserver(this, fd) == StreamSocket::State::kPlain) OnPlain(fd);
   return 0;
 }
 
@@ -70,7 +71,7 @@ int EpollSet::Delete(int fd) {
     if (entry == nullptr) return Fail(ENOENT);
     socket = std::move(entry->socket);
   }
-  static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, fd);
+  static_cast<StreamSocket*>(socket.get())->watch().RemoveObserver(this, fd);
   return 0;
 }
 
@@ -83,7 +84,7 @@ void EpollSet::Forget(int fd) {
   }
   if (socket) {
     auto* const stream = static_cast<StreamSocket*>(socket.get());
-    stream->RemoveObserver(this, fd);
+    stream->watch().RemoveObserver(this, fd);
     const int duplicate = stream->OtherDescriptor(fd);
     if (duplicate >= 0) KeepForDuplicate(duplicate, std::move(socket), asked);
   }
@@ -109,7 +110,7 @@ void EpollSet::KeepForDuplicate(int duplicate, SocketRef socket, const Asked& as
     key = sockets_.AddOrphan(std::move(socket), asked, link);
     kick_.Give();
   }
-  if (stream->AddObserver(this, key) == StreamSocket::State::kPlain) OnPlain(key);
+  if (stream->watch().AddObserver(this, key) == StreamSocket::State::kPlain) OnPlain(key);
 }
 
 void EpollSet::Drop(int key) {
@@ -120,7 +121,7 @@ void EpollSet::Drop(int key) {
     socket = sockets_.Drop(key, &link);
   }
   if (!socket) return;
-  static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, key);
+  static_cast<StreamSocket*>(socket.get())->watch().RemoveObserver(this, key);
   HiddenFds::Close(link);
 }
 

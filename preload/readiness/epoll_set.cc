@@ -11,6 +11,7 @@
 #include "preload/readiness/plain_sleep.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/watch.h"
 #include "preload/spare_descriptors.h"
 
 namespace sdp::preload {
@@ -61,7 +62,8 @@ void EpollSet::Close() {
     std::lock_guard lock(mutex_);
     sockets = sockets_.Clear();
   }
-  for (auto& [key, socket] : sockets) static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, key);
+  for (auto& [key, socket] : sockets)
+    static_cast<StreamSocket*>(socket.get())->watch().RemoveObserver(this, key);
   listeners_.Clear();
   HiddenFds::Close(inner_.exchange(-1));
   kick_.Close();
@@ -112,7 +114,7 @@ void EpollSet::OnPlain(int fd) {
 }
 
 // From here on the kernel reports this socket, like any listener.
-void EpollSet::OnListen(int key, const StreamSocket::Readiness& readiness) {
+void EpollSet::OnListen(int key, const StreamSocket::Watch::Readiness& readiness) {
   epoll_event event{};
   int epfd;
   int number;
@@ -155,7 +157,7 @@ bool EpollSet::ProgressLinks(bool take_kick) {
       bool warm = false;
       // Null for a link that was warm already: it is looked at in memory.
       if (const SocketRef socket = SocketOfLink(static_cast<int>(data), &warm))
-        static_cast<StreamSocket*>(socket.get())->Progress(/*polled=*/warm && !kick_.heard());
+        static_cast<StreamSocket*>(socket.get())->watch().Progress(/*polled=*/warm && !kick_.heard());
     }
   }
   return kicked;
@@ -171,7 +173,7 @@ void EpollSet::ProgressRung() {
   for (size_t i = 0; i < count; ++i) {
     bool warm = false;
     if (const SocketRef socket = SocketOfLink(static_cast<int>(keys[i]), &warm))
-      static_cast<StreamSocket*>(socket.get())->TakeRung(warm && !kick_.heard());
+      static_cast<StreamSocket*>(socket.get())->watch().TakeRung(warm && !kick_.heard());
   }
 }
 
@@ -210,7 +212,8 @@ void EpollSet::SetNested() {
     sockets_.StayCold(&links);
     if (sockets_.HasCandidates()) kick_.Give();
   }
-  for (const Registrations::Job& job : links) static_cast<StreamSocket*>(job.socket.get())->Progress();
+  for (const Registrations::Job& job : links)
+    static_cast<StreamSocket*>(job.socket.get())->watch().Progress();
 }
 
 void EpollSet::CoolDown() {
@@ -219,7 +222,8 @@ void EpollSet::CoolDown() {
     std::lock_guard lock(mutex_);
     sockets_.TakeWarm(&links);
   }
-  for (const Registrations::Job& job : links) static_cast<StreamSocket*>(job.socket.get())->Progress();
+  for (const Registrations::Job& job : links)
+    static_cast<StreamSocket*>(job.socket.get())->watch().Progress();
 }
 
 bool EpollSet::AnyHolds() {
@@ -229,7 +233,8 @@ bool EpollSet::AnyHolds() {
     sockets_.TakeCandidates(&work, /*keep=*/true);
   }
   for (const Registrations::Job& job : work) {
-    const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(job.socket.get())->GetReadiness();
+    const StreamSocket::Watch::Readiness readiness =
+        static_cast<StreamSocket*>(job.socket.get())->watch().GetReadiness();
     std::lock_guard lock(mutex_);
     sockets_.NoteShared(job.key, readiness.shared);
     const Entry* const entry = sockets_.Find(job.key);

@@ -6,6 +6,7 @@
 #include "absl/container/inlined_vector.h"
 #include "preload/fail.h"
 #include "preload/real_calls.h"
+#include "preload/socket/watch.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {
@@ -23,7 +24,7 @@ uint32_t WatchOf(uint32_t wanted) {
 }  // namespace
 
 int ListenerRegistrations::Control(int epfd, int operation, int number, int fd, StreamSocket* socket,
-                                   epoll_event* event, const StreamSocket::Readiness& readiness) {
+                                   epoll_event* event, const StreamSocket::Watch::Readiness& readiness) {
   int result;
   if (operation == EPOLL_CTL_DEL || !MayRead(event, sizeof *event)) {
     result = real.epoll_ctl(epfd, operation, number, event);
@@ -40,7 +41,7 @@ int ListenerRegistrations::Control(int epfd, int operation, int number, int fd, 
 }
 
 int ListenerRegistrations::ControlTagged(int epfd, int operation, int number, const epoll_event& event,
-                                         const StreamSocket::Readiness& readiness) {
+                                         const StreamSocket::Watch::Readiness& readiness) {
   epoll_event tagged{.events = event.events, .data = {}};
   Tag before;
   {
@@ -168,7 +169,7 @@ void ListenerRegistrations::TakeOn(int sdp_fd) {
       socket = SocketRef(request.socket.get());
     }
   }
-  if (!socket || static_cast<StreamSocket*>(socket.get())->TakeOnConnections() ||
+  if (!socket || static_cast<StreamSocket*>(socket.get())->watch().TakeOnConnections() ||
       !static_cast<StreamSocket*>(socket.get())->listening())
     return;
   std::lock_guard lock(mutex_);
@@ -187,7 +188,9 @@ void ListenerRegistrations::Drop(int sdp_fd) {
     std::erase_if(requests_, [](const Request& request) { return !request.socket; });
   }
   for (const SocketRef& socket : sockets)
-    (void)static_cast<StreamSocket*>(socket.get())->TakeOnConnections();  // lets the socket learn of it, too
+    (void)static_cast<StreamSocket*>(socket.get())
+        ->watch()
+        .TakeOnConnections();  // lets the socket learn of it, too
 }
 
 int ListenerRegistrations::Report(epoll_event* events, int max_events) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "preload/socket/watch.h"
+
 namespace sdp::preload {
-void DeviceLook::Add(StreamSocket* socket, Duration budget, const StreamSocket::Wanted& wanted) {
+void DeviceLook::Add(StreamSocket* socket, Duration budget, const StreamSocket::Watch::Wanted& wanted) {
   if (count_ == 0) budget_ = Duration::zero();
   if (count_ < kMostSockets) sockets_[count_] = {.socket = socket, .wanted = wanted, .came = false};
   ++count_;
@@ -11,8 +13,8 @@ void DeviceLook::Add(StreamSocket* socket, Duration budget, const StreamSocket::
 }
 
 DeviceLook::Outcome DeviceLook::Run(Time deadline, bool other_ready, const sigset_t* mask) {
-  using QueueLook = StreamSocket::QueueLook;
-  using LookResult = StreamSocket::LookResult;
+  using QueueLook = StreamSocket::Watch::QueueLook;
+  using LookResult = StreamSocket::Watch::LookResult;
   if (count_ > kMostSockets) return Outcome::kSleep;
   const Time now = Now();
   if (now >= deadline) return Outcome::kSleep;
@@ -21,10 +23,10 @@ DeviceLook::Outcome DeviceLook::Run(Time deadline, bool other_ready, const sigse
   const LookEnd end = LookUntil(std::min(deadline, now + budget_), mask, [this] {
     for (size_t i = 0; i < count_; ++i) {
       Looked& looked = sockets_[i];
-      const QueueLook found = looked.socket->LookAtQueue(looked.wanted);
+      const QueueLook found = looked.socket->watch().LookAtQueue(looked.wanted);
       looked.came = looked.came || found == QueueLook::kCame;
       if (found != QueueLook::kFound) continue;
-      looked.socket->EndLook(LookResult::kFound);
+      looked.socket->watch().EndLook(LookResult::kFound);
       return true;
     }
     return false;
@@ -35,11 +37,11 @@ DeviceLook::Outcome DeviceLook::Run(Time deadline, bool other_ready, const sigse
   return came ? Outcome::kCame : Outcome::kSleep;
 }
 
-bool DeviceLook::EndAll(StreamSocket::LookResult result) {
+bool DeviceLook::EndAll(StreamSocket::Watch::LookResult result) {
   bool any = false;
   for (size_t i = 0; i < count_; ++i) {
-    const bool useless = sockets_[i].came && result == StreamSocket::LookResult::kInVain;
-    any |= sockets_[i].socket->EndLook(useless ? StreamSocket::LookResult::kUseless : result);
+    const bool useless = sockets_[i].came && result == StreamSocket::Watch::LookResult::kInVain;
+    any |= sockets_[i].socket->watch().EndLook(useless ? StreamSocket::Watch::LookResult::kUseless : result);
     any |= sockets_[i].came;
   }
   return any;

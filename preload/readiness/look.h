@@ -1,6 +1,6 @@
 // Bounded looks before a thread sleeps in poll, select or epoll_wait (PollBudget). DeviceLook looks at what
 // needs no system call: the completion queues of kernel RNICs, and for poll local links, too
-// (StreamSocket::LookAtQueue). LookUntil repeats any look; over TCP links that is the sleep's own call,
+// (Watch::LookAtQueue). LookUntil repeats any look; over TCP links that is the sleep's own call,
 // without waiting. A DeviceLook belongs to one call of one thread; LookTurn is shared.
 #ifndef SDP_PRELOAD_READINESS_LOOK_H_
 #define SDP_PRELOAD_READINESS_LOOK_H_
@@ -14,7 +14,7 @@
 #include "preload/socket/clock.h"
 #include "preload/socket/core_watch.h"
 #include "preload/socket/restart.h"
-#include "preload/socket/stream_socket.h"
+#include "preload/socket/watch.h"
 
 namespace sdp::preload {
 
@@ -63,7 +63,7 @@ class DeviceLook {
   void Clear() { count_ = 0; }
   // Adds a socket with Readiness::device; the caller keeps it alive until Clear(). `budget` is its
   // Readiness::look.
-  void Add(StreamSocket* socket, Duration budget, const StreamSocket::Wanted& wanted);
+  void Add(StreamSocket* socket, Duration budget, const StreamSocket::Watch::Wanted& wanted);
   [[nodiscard]] bool any() const { return count_ != 0; }
   // Looks as long as the longest budget says, but not beyond `deadline`, and not while another thread wants
   // the core. Does not look at all if `other_ready`: something else is ready already and would have to wait.
@@ -77,11 +77,11 @@ class DeviceLook {
   Outcome Run(Time deadline, bool other_ready, const sigset_t* mask);
 
  private:
-  bool EndAll(StreamSocket::LookResult result);
+  bool EndAll(StreamSocket::Watch::LookResult result);
 
   struct Looked {
     StreamSocket* socket;
-    StreamSocket::Wanted wanted;
+    StreamSocket::Watch::Wanted wanted;
     bool came;  // something came that the caller does not wait for
   };
   std::array<Looked, kMostSockets> sockets_;

@@ -10,6 +10,7 @@
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/watch.h"
 #include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
@@ -75,7 +76,7 @@ LookEnd PollCall::LookAtKernel(Time deadline, const sigset_t* mask) {
   if (look_at_kernel_ == Duration::zero() || kernel_.size() > kMostLookedAt) return LookEnd::kInVain;
   const Time now = Now();
   if (now >= deadline) return LookEnd::kInVain;
-  using LookResult = StreamSocket::LookResult;
+  using LookResult = StreamSocket::Watch::LookResult;
   const LookEnd end = LookUntil(std::min(deadline, now + look_at_kernel_), mask, [this] {
     const timespec at_once{};
     return AskKernel(&at_once, nullptr) > 0;
@@ -83,7 +84,9 @@ LookEnd PollCall::LookAtKernel(Time deadline, const sigset_t* mask) {
   if (end == LookEnd::kInVain || end == LookEnd::kInterrupted) return end;
   for (size_t k = 0; k < parts_.size(); ++k) {
     if (!parts_[k].looked || (end == LookEnd::kFound && kernel_[k].revents == 0)) continue;
-    Stream(parts_[k].socket)->EndLook(end == LookEnd::kFound ? LookResult::kFound : LookResult::kCrowded);
+    Stream(parts_[k].socket)
+        ->watch()
+        .EndLook(end == LookEnd::kFound ? LookResult::kFound : LookResult::kCrowded);
   }
   return end;
 }
@@ -137,7 +140,7 @@ int PollCall::Prepare() {
 }
 
 bool PollCall::AddSocket(size_t i, SocketRef socket) {
-  const StreamSocket::Readiness readiness = Stream(socket)->GetReadiness();
+  const StreamSocket::Watch::Readiness readiness = Stream(socket)->watch().GetReadiness();
   switch (readiness.state) {
     case StreamSocket::State::kSdp:
     case StreamSocket::State::kConnecting:
@@ -161,12 +164,12 @@ bool PollCall::AddSocket(size_t i, SocketRef socket) {
   return false;
 }
 
-bool PollCall::SetReady(size_t i, const StreamSocket::Readiness& readiness) {
+bool PollCall::SetReady(size_t i, const StreamSocket::Watch::Readiness& readiness) {
   fds_[i].revents = static_cast<short>(readiness.events & (fds_[i].events | kAlways));
   return fds_[i].revents != 0;
 }
 
-bool PollCall::AddConnection(size_t i, SocketRef socket, const StreamSocket::Readiness& readiness) {
+bool PollCall::AddConnection(size_t i, SocketRef socket, const StreamSocket::Watch::Readiness& readiness) {
   const pollfd& asked = fds_[i];
   StreamSocket* const stream = Stream(socket);
   const bool ready = SetReady(i, readiness);
@@ -193,7 +196,8 @@ bool PollCall::AddConnection(size_t i, SocketRef socket, const StreamSocket::Rea
   return ready;
 }
 
-void PollCall::AddListener(size_t i, const SocketRef& socket, const StreamSocket::Readiness& readiness) {
+void PollCall::AddListener(size_t i, const SocketRef& socket,
+                           const StreamSocket::Watch::Readiness& readiness) {
   if ((fds_[i].events & kReadable) == 0) return;
   for (const int fd : readiness.listener_fds) {
     if (fd < 0) continue;
@@ -245,7 +249,7 @@ short PollCall::CollectPlain(const Part& part, const pollfd& kernel) {
   if (kernel.revents == 0) return 0;
   if (part.queue) {
     // Not ready while accept might sleep: the listener is ready when a handshake is complete.
-    if (part.request && Stream(part.socket)->TakeOnConnections()) return 0;
+    if (part.request && Stream(part.socket)->watch().TakeOnConnections()) return 0;
     // A socket that no longer listens: its conventional side has the answer, and the next round asks only
     // that.
     if ((kernel.revents & POLLIN) == 0 || !Stream(part.socket)->listening()) return 0;
@@ -257,8 +261,8 @@ short PollCall::CollectPlain(const Part& part, const pollfd& kernel) {
 
 short PollCall::CollectLink(Part& part, short revents) {
   StreamSocket* const stream = Stream(part.socket);
-  if (revents != 0) stream->Progress();
-  const StreamSocket::Readiness readiness = stream->GetReadiness();
+  if (revents != 0) stream->watch().Progress();
+  const StreamSocket::Watch::Readiness readiness = stream->watch().GetReadiness();
   if (readiness.state == StreamSocket::State::kPlain) return 0;  // the next round asks the kernel
   const short events = static_cast<short>(readiness.events & (fds_[part.index].events | kAlways));
   part.came = events != 0;
@@ -267,11 +271,11 @@ short PollCall::CollectLink(Part& part, short revents) {
 }
 
 void PollCall::NoteSlept(Duration lasted) {
-  using WokenBy = StreamSocket::WokenBy;
+  using WokenBy = StreamSocket::Watch::WokenBy;
   for (Part& part : parts_) {
     if (!part.looked) continue;
     const WokenBy by = part.came ? WokenBy::kThis : woken_by_looked_ ? WokenBy::kAnother : WokenBy::kNeither;
-    static_cast<StreamSocket*>(part.socket.get())->NoteSlept(lasted, by);
+    static_cast<StreamSocket*>(part.socket.get())->watch().NoteSlept(lasted, by);
   }
 }
 
@@ -284,7 +288,7 @@ void PollCall::Register() {
   // The bell of a sleep that a handler has interrupted is that sleep's.
   iwarp::Bell* const bell = look_.any() && !Critical::IsInHandler() ? waiter_->OpenBell() : nullptr;
   for (Part& part : parts_) {
-    if (part.link) static_cast<StreamSocket*>(part.socket.get())->AddWaiter(waiter_, bell);
+    if (part.link) static_cast<StreamSocket*>(part.socket.get())->watch().AddWaiter(waiter_, bell);
   }
   waiter_->BeginSleep();
   registered_ = true;
@@ -297,14 +301,14 @@ void PollCall::Unregister() {
   if (!registered_) return;
   registered_ = false;
   for (Part& part : parts_) {
-    if (part.link) static_cast<StreamSocket*>(part.socket.get())->RemoveWaiter(waiter_);
+    if (part.link) static_cast<StreamSocket*>(part.socket.get())->watch().RemoveWaiter(waiter_);
   }
   waiter_->EndSleep();
 }
 
 bool PollCall::ChangedMeanwhile() {
   for (const Seen& seen : edges_) {
-    const StreamSocket::Readiness now = seen.socket->GetReadiness();
+    const StreamSocket::Watch::Readiness now = seen.socket->watch().GetReadiness();
     shared_ = shared_ || now.shared;
     if (now.read_edge != seen.read_edge || now.write_edge != seen.write_edge || now.state != seen.state)
       return true;

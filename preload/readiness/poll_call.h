@@ -15,8 +15,8 @@
 #include "preload/readiness/look.h"
 #include "preload/readiness/nested.h"
 #include "preload/readiness/plain_sleep.h"
-#include "preload/socket/stream_socket.h"
 #include "preload/socket/waiter.h"
+#include "preload/socket/watch.h"
 
 namespace sdp::preload {
 
@@ -99,9 +99,9 @@ class PollCall {
   void Clear();
   // Return whether entry `i` is ready.
   bool AddSocket(size_t i, SocketRef socket);
-  bool AddConnection(size_t i, SocketRef socket, const StreamSocket::Readiness& readiness);
-  bool SetReady(size_t i, const StreamSocket::Readiness& readiness);
-  void AddListener(size_t i, const SocketRef& socket, const StreamSocket::Readiness& readiness);
+  bool AddConnection(size_t i, SocketRef socket, const StreamSocket::Watch::Readiness& readiness);
+  bool SetReady(size_t i, const StreamSocket::Watch::Readiness& readiness);
+  void AddListener(size_t i, const SocketRef& socket, const StreamSocket::Watch::Readiness& readiness);
   void AddPlain(size_t i);
   // Puts the kernel's answer into the application's array. Returns the number of entries that became ready.
   int Collect(bool slept);

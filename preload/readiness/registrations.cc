@@ -30,7 +30,7 @@ Registrations::Job Registrations::JobOf(int key, const Entry& entry) {
   return {.key = key, .socket = Another(entry.socket), .version = entry.version};
 }
 
-uint32_t Registrations::Asked::Holding(const StreamSocket::Readiness& readiness) const {
+uint32_t Registrations::Asked::Holding(const StreamSocket::Watch::Readiness& readiness) const {
   if (!armed) return 0;
   uint32_t ready = static_cast<uint32_t>(readiness.events);
   if (readiness.state == StreamSocket::State::kNew && ready == 0)
@@ -301,7 +301,7 @@ void Registrations::PutBack(const Work& work, size_t first) {
   candidates_.insert(candidates_.begin(), keys.begin(), keys.end());
 }
 
-bool Registrations::ReportOne(const Job& job, const StreamSocket::Readiness& readiness, bool alone,
+bool Registrations::ReportOne(const Job& job, const StreamSocket::Watch::Readiness& readiness, bool alone,
                               epoll_event* out) {
   const int key = job.key;
   Entry* const entry = Find(key);
@@ -321,7 +321,7 @@ bool Registrations::ReportOne(const Job& job, const StreamSocket::Readiness& rea
   return true;
 }
 
-void Registrations::NoteReported(int key, Entry& entry, const StreamSocket::Readiness& readiness,
+void Registrations::NoteReported(int key, Entry& entry, const StreamSocket::Watch::Readiness& readiness,
                                  bool alone) {
   entry.asked.Saw(readiness);
   ++entry.version;

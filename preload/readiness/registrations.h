@@ -17,7 +17,7 @@
 #include "absl/functional/function_ref.h"
 #include "core/base/types.h"
 #include "preload/readiness/device_spin.h"
-#include "preload/socket/stream_socket.h"
+#include "preload/socket/watch.h"
 
 namespace sdp::preload {
 
@@ -34,9 +34,9 @@ class Registrations {
 
     [[nodiscard]] bool for_room() const { return (events & (EPOLLOUT | EPOLLWRNORM)) != 0; }
     // Returns the events that a wait would report now, or 0.
-    [[nodiscard]] uint32_t Holding(const StreamSocket::Readiness& readiness) const;
+    [[nodiscard]] uint32_t Holding(const StreamSocket::Watch::Readiness& readiness) const;
     // These edges are not news any more.
-    void Saw(const StreamSocket::Readiness& readiness) {
+    void Saw(const StreamSocket::Watch::Readiness& readiness) {
       seen_read_edge = readiness.read_edge;
       seen_write_edge = readiness.write_edge;
     }
@@ -153,7 +153,8 @@ class Registrations {
   // Reports what the entry has. The next wait looks at a level-triggered entry again.
   // Returns false if there is nothing, or `job` is out of date: another thread has reported the entry, or
   // changed it. Then it stays a candidate, as the answer may be older than that. `alone`: as above.
-  bool ReportOne(const Job& job, const StreamSocket::Readiness& readiness, bool alone, epoll_event* out);
+  bool ReportOne(const Job& job, const StreamSocket::Watch::Readiness& readiness, bool alone,
+                 epoll_event* out);
 
   // --- connections that several processes hold
   // No descriptor tells of bytes that another process took from a link and left unread. So such connections
@@ -168,7 +169,7 @@ class Registrations {
   // The next wait asks the entry: in LookAtWarm() if it may.
   void AskNext(int key, Entry& entry, bool alone);
   // Notes that the events which hold in `readiness` are reported.
-  void NoteReported(int key, Entry& entry, const StreamSocket::Readiness& readiness, bool alone);
+  void NoteReported(int key, Entry& entry, const StreamSocket::Watch::Readiness& readiness, bool alone);
   void NoteDevice(int key, Entry& entry, int link_fd);
   // What the inner epoll watches for the entry may have changed.
   void CountKernelLink(Entry& entry);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "preload/readiness/registrations.h"
+#include "preload/socket/watch.h"
 
 namespace sdp::preload {
 namespace {
@@ -28,7 +29,7 @@ void Registrations::Warm(int key, Entry& entry) {
 bool Registrations::ReportAtOnce(const WarmLink& link, Report report) {
   Entry& entry = *link.entry;
   if (entry.candidate) return false;
-  const std::optional<StreamSocket::Readiness> readiness = Stream(entry)->ReadyExpress();
+  const std::optional<StreamSocket::Watch::Readiness> readiness = Stream(entry)->watch().ReadyExpress();
   if (!readiness) return false;
   const uint32_t ready = entry.asked.Holding(*readiness);
   // A message may bring the credit that a writer waits for.

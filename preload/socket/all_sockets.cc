@@ -6,6 +6,7 @@
 #include "absl/container/inlined_vector.h"
 #include "preload/critical.h"
 #include "preload/fd_table.h"
+#include "preload/socket/forking.h"
 
 namespace sdp::preload {
 namespace {
@@ -27,7 +28,7 @@ void AllSockets::Lock() {
   state().turn.lock();
   FdTable::ForEach([](int, Socket* socket) {
     auto* const stream = static_cast<StreamSocket*>(socket);
-    if (!stream->LockForFork()) return;  // locked already, under another number
+    if (!stream->forking().LockForFork()) return;  // locked already, under another number
     stream->Ref();
     state().sockets.push_back(stream);
   });
@@ -37,7 +38,7 @@ std::span<StreamSocket* const> AllSockets::locked() { return state().sockets; }
 
 void AllSockets::Unlock() {
   for (StreamSocket* socket : state().sockets) {
-    socket->UnlockAfterFork();
+    socket->forking().UnlockAfterFork();
     socket->Unref();
   }
   state().sockets.clear();

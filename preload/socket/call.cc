@@ -13,6 +13,13 @@
 #include "preload/guard.h"
 #include "preload/signal_end.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/connector.h"
+#include "preload/socket/departure.h"
+#include "preload/socket/holders.h"
+#include "preload/socket/lender.h"
+#include "preload/socket/upkeep.h"
+#include "preload/socket/urgent.h"
+#include "preload/socket/waiting.h"
 
 namespace sdp::preload {
 namespace {
@@ -47,13 +54,13 @@ void StreamSocket::Call::Leave() {
   if (!lock_.owns_lock()) lock_ = Lock(socket_->mutex_);
   if (!socket_->calls_inside_.Leave()) return;
   const KeepErrno keep;
-  socket_->EndForCalls(lock_);
+  socket_->departure().EndForCalls(lock_);
 }
 
 std::optional<ssize_t> StreamSocket::Call::Enter(const void* frame) {
   StreamSocket& s = *socket_;
   if (s.state_ == State::kConnecting) {
-    if (const int error = MayWait() ? s.AwaitConnect(lock_, timeout()) : EAGAIN; error != 0)
+    if (const int error = MayWait() ? s.connector().AwaitConnect(lock_, timeout()) : EAGAIN; error != 0)
       return Failed(error);
   }
   if (s.state_ != State::kSdp) {
@@ -65,8 +72,8 @@ std::optional<ssize_t> StreamSocket::Call::Enter(const void* frame) {
     return Failed(EISCONN);
   blocks_ = MayWait();
   if (!Usable()) return Ended(0);
-  if (way_ == Way::kReceive) s.OnlyLooks();
-  s.MendJump(lock_, fd_, frame);
+  if (way_ == Way::kReceive) s.holders().OnlyLooks();
+  s.lender().MendJump(lock_, fd_, frame);
   ++s.use_.calls;
   return std::nullopt;
 }
@@ -77,13 +84,13 @@ Time StreamSocket::Call::Deadline() {
 }
 
 bool StreamSocket::Call::Regain(bool enough) {
-  error_ = enough ? EAGAIN : socket_->AwaitConnection(lock_, !blocks_, timeout(), &deadline_);
+  error_ = enough ? EAGAIN : socket_->holders().AwaitConnection(lock_, !blocks_, timeout(), &deadline_);
   return error_ == 0;
 }
 
 StreamSocket::Call::Woke StreamSocket::Call::Sleep(Time until) {
-  int error =
-      socket_->WaitForChange(lock_, fd_, std::min(Deadline(), until), signals(), Awaited::kAll, SinceSleep());
+  int error = socket_->waiting().WaitForChange(lock_, fd_, std::min(Deadline(), until), signals(),
+                                               Awaited::kAll, SinceSleep());
   if (error == EAGAIN) {
     const Time now = Now();
     if (now >= until && socket_->state_ == State::kSdp) return Woke::kLate;
@@ -108,19 +115,20 @@ int StreamSocket::Call::SleepForData(verbs::SleeperMemory memory, Awaited awaite
   StreamSocket& s = *socket_;
   if (MaySleepInLink()) {
     const bool large = memory == verbs::SleeperMemory::kOwn || s.session_->in_bulk();
-    if (large || !s.LooksBeforeSleep()) return SleepInLink(memory);
+    if (large || !s.waiting().LooksBeforeSleep()) return SleepInLink(memory);
     const Time began = Now();
-    const WaitMark mark = s.MarkWait(SinceSleep());
-    if (const auto outcome = s.LookBeforeSleep(lock_, kNever, awaited, mark, signals())) return *outcome;
+    const Waiting::WaitMark mark = s.waiting().MarkWait(SinceSleep());
+    if (const auto outcome = s.waiting().LookBeforeSleep(lock_, kNever, awaited, mark, signals()))
+      return *outcome;
     if (!MaySleepInLink()) return 0;
     const int error = SleepInLink(memory);
-    s.NoteWait(awaited, mark, Now() - began);
+    s.waiting().NoteWait(awaited, mark, Now() - began);
     return error;
   }
   const Time deadline = Deadline();
-  const int error = s.WaitForChange(lock_, fd_, deadline, signals(), awaited, SinceSleep());
+  const int error = s.waiting().WaitForChange(lock_, fd_, deadline, signals(), awaited, SinceSleep());
   // Over a local link another thread may have read, and the handler have run before this one slept again.
-  if (error == 0 && s.OnLocalLink() && s.UrgentInterrupts()) return EINTR;
+  if (error == 0 && s.OnLocalLink() && s.urgent().UrgentInterrupts()) return EINTR;
   return error == EAGAIN && Now() < deadline ? 0 : error;
 }
 
@@ -140,10 +148,10 @@ int StreamSocket::Call::SleepInLink(verbs::SleeperMemory memory) {
       if (!socket.session_->being_read()) socket.sleeps_.reader.Clear();
       LinkRead::Over();
       if (!cancelled) return;
-      if (socket.share_.with != nullptr) socket.EnterShared();  // the others may read
-      if (socket.share_.with != nullptr) socket.LeaveShared();
+      if (socket.share_.with != nullptr) socket.holders().EnterShared();  // the others may read
+      if (socket.share_.with != nullptr) socket.holders().LeaveShared();
       socket.board_.WakeAll();  // as below
-      socket.LetGoOn();
+      socket.departure().LetGoOn();
     }
   };
   verbs::ReadStatus status;
@@ -162,9 +170,9 @@ int StreamSocket::Call::SleepInLink(verbs::SleeperMemory memory) {
       s.AfterProgress(/*publish=*/!taken);
   }
   s.board_.WakeAll();  // another reader has to take over the link
-  s.LetGoOn();
+  s.departure().LetGoOn();
   if (Critical::TakeBrokenOff()) return 0;
-  if (status == verbs::ReadStatus::kInterrupted || s.UrgentInterrupts()) return EINTR;
+  if (status == verbs::ReadStatus::kInterrupted || s.urgent().UrgentInterrupts()) return EINTR;
   if (status != verbs::ReadStatus::kWouldBlock) return 0;
   // Not asleep at all: another process that shares the file made it non-blocking.
   s.numbers_.ForgetFlags();
@@ -174,7 +182,7 @@ int StreamSocket::Call::SleepInLink(verbs::SleeperMemory memory) {
 ssize_t StreamSocket::Call::Done(size_t bytes) {
   socket_->AfterProgress(/*publish=*/false);
   socket_->PublishTraffic();
-  socket_->LeaveToBackground();
+  socket_->upkeep().LeaveToBackground();
   return static_cast<ssize_t>(bytes);
 }
 

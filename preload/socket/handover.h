@@ -41,7 +41,7 @@ struct Handover {
     uint32_t arena = 0;              // index in `arenas`
     uint32_t number = 0;             // in that arena
     bool has_memory = false;         // its link is a local one
-    std::vector<std::byte> front{};  // known while another process has the state (StreamSocket::FreezeFront)
+    std::vector<std::byte> front{};  // known while another process has the state (Holders::FreezeFront)
   };
   struct Listener {
     uint64_t inode = 0;

@@ -22,6 +22,8 @@
 #include "preload/socket/all_sockets.h"
 #include "preload/socket/capsule.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/connector.h"
+#include "preload/socket/giving.h"
 #include "preload/socket/guests.h"
 #include "preload/socket/handover.h"
 
@@ -114,7 +116,7 @@ void AdoptConnection(const Handover::Connection& from, SharedArena* arena, Membe
   if (shared != nullptr) {
     auto* const socket = new StreamSocket(Domain(from.kind), fds, std::move(shared));
     const SocketRef reference(socket);
-    if (socket->TakeUp(from.front)) return Enter(socket, fds);
+    if (socket->giving().TakeUp(from.front)) return Enter(socket, fds);
   }
   ReplaceByDead(fds, from.kind);
 }
@@ -141,7 +143,7 @@ void AdoptListener(const Handover::Listener& from, Parcel& parcel, const std::ve
   }
   auto* const socket = new StreamSocket(Domain(from.kind), fds, from.options);
   const SocketRef reference(socket);
-  if (socket->TakeUpListening(from, own)) Enter(socket, fds);
+  if (socket->giving().TakeUpListening(from, own)) Enter(socket, fds);
 }
 
 void Adopt(const Handover& handover, Parcel& parcel) {
@@ -225,7 +227,8 @@ int Seal(const std::map<const Socket*, int>& heirlooms, Giver giver, Receiver re
   HandoverFds fds;
   for (StreamSocket* socket : AllSockets::locked()) {
     const auto found = heirlooms.find(socket);
-    if (found != heirlooms.end()) socket->HandOver(InodeOf(found->second), giver, guests, &handover, &fds);
+    if (found != heirlooms.end())
+      socket->giving().HandOver(InodeOf(found->second), giver, guests, &handover, &fds);
   }
   if (handover.empty()) return -1;
   handover.maker = static_cast<uint32_t>(getpid());
@@ -272,13 +275,14 @@ bool SettleConnects(const std::vector<int>& fds) {
   bool all = true;
   for (const int fd : fds) {
     const SocketRef socket = FdTable::Get(fd);
-    if (socket) all = static_cast<StreamSocket*>(socket.get())->SettleConnect(deadline) && all;
+    if (socket) all = static_cast<StreamSocket*>(socket.get())->connector().SettleConnect(deadline) && all;
   }
   return all;
 }
 
 int SealSocket(int fd, Receiver receiver) {
-  if (const SocketRef socket = FdTable::Get(fd)) static_cast<StreamSocket*>(socket.get())->SettleToGive();
+  if (const SocketRef socket = FdTable::Get(fd))
+    static_cast<StreamSocket*>(socket.get())->giving().SettleToGive();
   LockSockets();
   int sealed = -1;
   if (const SocketRef socket = FdTable::Get(fd)) {
@@ -338,7 +342,7 @@ bool IsConnection(Socket& socket) { return static_cast<StreamSocket&>(socket).co
 
 bool IsSharedWithOthers(int sdp) {
   const SocketRef socket = FdTable::Get(sdp);
-  return socket && static_cast<StreamSocket*>(socket.get())->IsShared();
+  return socket && static_cast<StreamSocket*>(socket.get())->giving().IsShared();
 }
 
 void AdoptSockets(int sealed) {

@@ -23,6 +23,9 @@
 #include "preload/socket/background.h"
 #include "preload/socket/call_mark.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/connector.h"
+#include "preload/socket/departure.h"
+#include "preload/socket/forking.h"
 #include "preload/socket/memory_keeper.h"
 #include "preload/socket/pm_lookup.h"
 #include "preload/socket/quiet_links.h"
@@ -110,14 +113,14 @@ std::vector<SocketRef> AllWithTasks() {
 constinit std::atomic<uint64_t> steps_to_end{0};
 
 // Ends all connections. Serves them in turn, since one may be the other's peer.
-void EndConnections(StreamSocket::ProcessEnd how, Time deadline, pthread_t interrupted = {}) {
+void EndConnections(StreamSocket::Departure::ProcessEnd how, Time deadline, pthread_t interrupted = {}) {
   const std::vector<SocketRef> sockets = AllWithTasks();
   for (Duration rest = kRestBetweenSteps;; rest = std::min(2 * rest, kLongestRest)) {
     bool all = true;
     for (const SocketRef& socket : sockets) {
       if (Now() >= deadline) return;
       IfThereIsMemory([&] {
-        if (!static_cast<StreamSocket*>(socket.get())->StepToEnd(how, interrupted)) all = false;
+        if (!static_cast<StreamSocket*>(socket.get())->departure().StepToEnd(how, interrupted)) all = false;
       });
       ++steps_to_end;
     }
@@ -127,7 +130,7 @@ void EndConnections(StreamSocket::ProcessEnd how, Time deadline, pthread_t inter
 }
 
 void EndConnectionsAtOnce() {
-  ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { socket->EndAtOnce(); }); });
+  ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { socket->departure().EndAtOnce(); }); });
 }
 
 // --- A signal ends the process: its handler waits in one thread, and the helper does the work.
@@ -137,7 +140,7 @@ constinit std::atomic<bool> all_said{false};
 
 void EndInHelper() {
   StreamSocket::NoteProcessEnds();
-  EndConnections(StreamSocket::ProcessEnd::kExit, EndOfPatience(), interrupted_thread);
+  EndConnections(StreamSocket::Departure::ProcessEnd::kExit, EndOfPatience(), interrupted_thread);
   all_said = true;
 }
 
@@ -162,20 +165,20 @@ void SetReadinessAtFork(const ReadinessAtFork& steps) { readiness_at_fork = step
 
 void AwaitConnects() {
   bool any = false;
-  const auto step = [&any](StreamSocket* socket) { any = socket->StepConnect() || any; };
+  const auto step = [&any](StreamSocket* socket) { any = socket->connector().StepConnect() || any; };
   for (const Time deadline = Now() + kPatienceForConnects; Now() < deadline; Pause(kRestBetweenSteps)) {
     any = false;
     ForEachSocket(step);
     if (!any) return;
   }
-  ForEachSocket([](StreamSocket* socket) { socket->NoteWaitedForConnect(); });
+  ForEachSocket([](StreamSocket* socket) { socket->connector().NoteWaitedForConnect(); });
 }
 
 void EndLinkReads(Heirloom which) {
   const Time patience = Now() + kPatienceForPeers;
   ForEachNumber([which, patience](int fd, StreamSocket* socket) {
     const bool passed = which == Heirloom::kAll || (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
-    if (passed) IfThereIsMemory([&] { socket->EndLinkRead(patience); });
+    if (passed) IfThereIsMemory([&] { socket->forking().EndLinkRead(patience); });
   });
 }
 
@@ -190,8 +193,8 @@ void PrepareFork() {
   if (std::any_of(sockets.begin(), sockets.end(), [](StreamSocket* socket) { return socket->shareable(); }))
     IfThereIsMemory(SharedArena::InviteChild);
   const Time patience = Now() + kPatienceForPeers;
-  for (StreamSocket* socket : sockets) IfThereIsMemory([&] { socket->SettleLoans(patience); });
-  for (StreamSocket* socket : sockets) IfThereIsMemory([&] { socket->ShareWithChild(); });
+  for (StreamSocket* socket : sockets) IfThereIsMemory([&] { socket->forking().SettleLoans(patience); });
+  for (StreamSocket* socket : sockets) IfThereIsMemory([&] { socket->forking().ShareWithChild(); });
   Listener::LockAllForFork();
   IfThereIsMemory(Listener::ShareAll);
   SharedArena::LockForFork();  // in the order in which a hand-over takes them
@@ -210,7 +213,8 @@ void ParentAfterFork() {
   QuietLinks::UnlockAfterFork();
   readiness_at_fork.unlock();
   Listener::UnlockAllAfterFork();
-  for (StreamSocket* socket : AllSockets::locked()) IfThereIsMemory([&] { socket->NoteForkInParent(); });
+  for (StreamSocket* socket : AllSockets::locked())
+    IfThereIsMemory([&] { socket->forking().NoteForkInParent(); });
   AllSockets::Unlock();
 }
 
@@ -228,7 +232,7 @@ void ChildAfterFork() {
   readiness_at_fork.unlock();
   Listener::UnlockAllAfterFork();
   SharedArena::ChildAfterFork();
-  for (StreamSocket* socket : AllSockets::locked()) socket->DisownAfterFork();
+  for (StreamSocket* socket : AllSockets::locked()) socket->forking().DisownAfterFork();
   if (!AllSockets::locked().empty())
     ExpectSignals();  // needed if the parent is the first process of its namespace and expects none
   AllSockets::Unlock();
@@ -260,7 +264,7 @@ void ProcessExit() {
   SignalEnd::AwaitIfUnderWay();
   StreamSocket::NoteProcessEnds();
   try {
-    EndConnections(StreamSocket::ProcessEnd::kExit, EndOfPatience());
+    EndConnections(StreamSocket::Departure::ProcessEnd::kExit, EndOfPatience());
   } catch (const std::bad_alloc&) {
     EndConnectionsAtOnce();
   }
@@ -271,11 +275,11 @@ void FinishBeforeExec() {
   AwaitConnects();
   // The new program would get the RNIC's link of a connect that is still in progress.
   ForEachNumber([](int fd, StreamSocket* socket) {
-    if ((real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 || socket->SettleConnect(Time::min())) return;
+    if ((real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 || socket->connector().SettleConnect(Time::min())) return;
     constexpr sockaddr kNobody{.sa_family = AF_UNSPEC, .sa_data = {}};
     socket->Connect(fd, &kNobody, sizeof kNobody);
   });
-  EndConnections(StreamSocket::ProcessEnd::kExec, Now() + kExitPatience);
+  EndConnections(StreamSocket::Departure::ProcessEnd::kExec, Now() + kExitPatience);
 }
 
 bool BeforeCallOfOneThread() { return Background::EndIfAlone(); }

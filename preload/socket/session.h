@@ -167,7 +167,7 @@ class Session {
   stats::MessageRecorder& recorder() { return recorder_; }
   const stats::MessageRecorder& recorder() const { return recorder_; }
 
-  // How waits ended that may look before they sleep (StreamSocket::LooksBeforeSleep).
+  // How waits ended that may look before they sleep (Waiting::LooksBeforeSleep).
   struct WaitCounts {
     uint64_t polled = 0;  // polling found the event
     uint64_t slept = 0;

@@ -65,7 +65,7 @@ struct Connecting {
 struct Sleeps {
   PollBudget budget{config().poll};
   Sleeper reader;              // while Session::being_read()
-  bool reads_by_poll = false;  // since StreamSocket::EndLinkRead
+  bool reads_by_poll = false;  // since Forking::EndLinkRead
   uint8_t not_at_bell = 0;     // how many sleeps are not at the bell
 };
 

@@ -16,9 +16,17 @@
 #include "preload/real_calls.h"
 #include "preload/socket/abort_log.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/connector.h"
+#include "preload/socket/departure.h"
+#include "preload/socket/holders.h"
+#include "preload/socket/lender.h"
+#include "preload/socket/looks.h"
+#include "preload/socket/server.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/tcp_info.h"
+#include "preload/socket/upkeep.h"
+#include "preload/socket/waiting.h"
 
 namespace sdp::preload {
 namespace {
@@ -61,24 +69,25 @@ int CloseNumber(int fd) {
 
 bool HasLingering() { return Lingering::Any(); }
 
-bool StreamSocket::AllSent(int link) {
-  if (!session_->AllTaken()) return false;
-  if (session_->link_ended() || queue_pair().device() != nullptr || OnLocalLink() || Confined()) return true;
+bool StreamSocket::Departure::AllSent(int link) {
+  if (!s_.session_->AllTaken()) return false;
+  if (s_.session_->link_ended() || s_.queue_pair().device() != nullptr || s_.OnLocalLink() || Confined())
+    return true;
   // A network may lose what was sent; our FIN counts as a byte.
-  const bool within_host = WithinHost(names_.local, names_.peer);
+  const bool within_host = WithinHost(s_.names_.local, s_.names_.peer);
   int bytes = 0;
   return real.ioctl(link, within_host ? SIOCOUTQNSD : SIOCOUTQ, &bytes) != 0 ||
          bytes <= (within_host ? 0 : 1);
 }
 
-int StreamSocket::AwaitSent(Lock& lock, int fd, Time deadline, Signals signals) {
-  while (state_ == State::kSdp && !foreign() &&
-         !(share_.closing_unsent ? session_->AllTaken() : AllSent(fd))) {
+int StreamSocket::Departure::AwaitSent(Lock& lock, int fd, Time deadline, Signals signals) {
+  while (s_.state_ == State::kSdp && !s_.foreign() &&
+         !(s_.share_.closing_unsent ? s_.session_->AllTaken() : AllSent(fd))) {
     const Time now = Now();
     if (now >= deadline) return EAGAIN;
     // What the kernel sends tells nobody.
-    const Time again = session_->AllTaken() ? std::min(deadline, now + kLookAtKernel) : deadline;
-    const int error = WaitForChange(lock, fd, again, signals);
+    const Time again = s_.session_->AllTaken() ? std::min(deadline, now + kLookAtKernel) : deadline;
+    const int error = s_.waiting().WaitForChange(lock, fd, again, signals);
     if (error != 0 && error != EAGAIN && signals == Signals::kInterrupt) return error;
   }
   return 0;
@@ -90,23 +99,24 @@ int StreamSocket::Shutdown(int fd, int how) {
     // The conventional one first: who sleeps on both finds that one hung up.
     const int result = real.shutdown(fd, how);
     const int error = errno;
-    StopListening(fd);
+    server().StopListening(fd);
     errno = error;
     return result;
   }
-  if (state_ == State::kConnecting) StepAttempt();
+  if (state_ == State::kConnecting) connector().StepAttempt();
   if (state_ == State::kConnecting)
-    return how == SHUT_RD || how == SHUT_WR || how == SHUT_RDWR ? ShutDownConnect(fd) : Fail(EINVAL);
+    return how == SHUT_RD || how == SHUT_WR || how == SHUT_RDWR ? connector().ShutDownConnect(fd)
+                                                                : Fail(EINVAL);
   if (state_ != State::kSdp) return kPassThrough;
   if (foreign()) {
     Time deadline = kNever;
-    if (const int error = AwaitConnection(lock, /*nonblocking=*/false, {}, &deadline); error != 0)
+    if (const int error = holders().AwaitConnection(lock, /*nonblocking=*/false, {}, &deadline); error != 0)
       return Fail(error);
   }
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return Fail(EINVAL);
-  MendJump(lock, fd, __builtin_frame_address(0));
+  lender().MendJump(lock, fd, __builtin_frame_address(0));
   ++use_.calls;
-  LookToTheEnd();  // TCP knows of a reset that has come
+  looks().LookToTheEnd();  // TCP knows of a reset that has come
   engine::Engine& e = session_->engine();
   if (InCloseWait()) {
     tcp_.receive_shut = tcp_.receive_shut || how != SHUT_WR;
@@ -129,7 +139,7 @@ int StreamSocket::Shutdown(int fd, int how) {
     // What has come stays to be read, and what comes: a receive that finds nothing ends.
     tcp_.receive_shut = true;
     lending_.sink().loan.Revoke(*session_);
-    WantBcopy(1);  // nobody lends the peer memory any more
+    lender().WantBcopy(1);  // nobody lends the peer memory any more
   }
   if (how != SHUT_RD) {
     corked_.Push(*session_);
@@ -147,7 +157,7 @@ int StreamSocket::Shutdown(int fd, int how) {
   }
   board_.Bump();
   AfterProgress();
-  LeaveToBackground();
+  upkeep().LeaveToBackground();
   return 0;
 }
 
@@ -157,31 +167,31 @@ int StreamSocket::Close(int fd) {
   numbers_.Remove(fd);
   FdTable::Remove(fd, this);
   if (!numbers_.none()) {
-    GoOnWithout(fd);
+    departure().GoOnWithout(fd);
     return real.close(fd);
   }
-  if (KeepForCalls(fd)) return real.close(fd);
-  if (state_ == State::kSdp && OthersGoOn()) {
-    ForgetShared();
+  if (departure().KeepForCalls(fd)) return real.close(fd);
+  if (state_ == State::kSdp && holders().OthersGoOn()) {
+    holders().ForgetShared();
     state_ = State::kClosed;
     board_.TellClosed();
-    DropSession();
+    departure().DropSession();
     errno = saved;
     return real.close(fd);
   }
   numbers_.Add(fd);  // until the connection's state, which may come from another process, is here
   own.unlock();
-  Lock lock = LockWithOwner();
+  Lock lock = holders().LockWithOwner();
   numbers_.Remove(fd);
   switch (state_.load()) {
     case State::kSdp: {
-      const int result = CloseLast(lock, fd);
+      const int result = departure().CloseLast(lock, fd);
       if (result == 0) errno = saved;
       return result;
     }
     case State::kListening:
       listening_.listener->Close();
-      DropSession();
+      departure().DropSession();
       break;
     case State::kConnecting:
       if (connecting_.attempt != nullptr)
@@ -206,63 +216,64 @@ int StreamSocket::Close(int fd) {
   return real.close(fd);
 }
 
-void StreamSocket::GoOnWithout(int fd) {
-  QuietLinks::Unwatch(&quiet_, fd);
-  if (quiet_.relied_on()) board_.WakeAll();
-  if (session_ != nullptr && session_->queue_pair().event_fd() == fd)
-    session_->queue_pair().SetEventFd(numbers_.any());
-  if (connecting_.attempt == nullptr) return;
-  connecting_.attempt->SetFd(numbers_.any());
-  if (Background::Holds(&task_))
-    Background::Add(&task_, Duration::zero());  // it sleeps on the number that is no more
+void StreamSocket::Departure::GoOnWithout(int fd) {
+  QuietLinks::Unwatch(&s_.quiet_, fd);
+  if (s_.quiet_.relied_on()) s_.board_.WakeAll();
+  if (s_.session_ != nullptr && s_.session_->queue_pair().event_fd() == fd)
+    s_.session_->queue_pair().SetEventFd(s_.numbers_.any());
+  if (s_.connecting_.attempt == nullptr) return;
+  s_.connecting_.attempt->SetFd(s_.numbers_.any());
+  if (Background::Holds(&s_.task_))
+    Background::Add(&s_.task_, Duration::zero());  // it sleeps on the number that is no more
 }
 
-int StreamSocket::CloseLast(Lock& lock, int fd) {
-  QuietLinks::Leave(&quiet_);
-  if (foreign()) {
-    state_ = State::kClosed;
-    if (session_ == nullptr || !session_->being_read()) DropSession();  // else that thread is in it
+int StreamSocket::Departure::CloseLast(Lock& lock, int fd) {
+  QuietLinks::Leave(&s_.quiet_);
+  if (s_.foreign()) {
+    s_.state_ = State::kClosed;
+    if (s_.session_ == nullptr || !s_.session_->being_read()) DropSession();  // else that thread is in it
     return CloseNumber(fd);
   }
-  MendJump(lock, fd, __builtin_frame_address(0));
-  if (share_.with != nullptr && !share_.with->HasOthers(/*sure=*/true)) StopSharing();
-  const linger& option = options_.kept.linger_option();
-  lending_.AskBack(*session_);
-  share_.closing_unsent = share_.with != nullptr;
-  if (!session_->link_ended() && !share_.closing_unsent) {
+  s_.lender().MendJump(lock, fd, __builtin_frame_address(0));
+  if (s_.share_.with != nullptr && !s_.share_.with->HasOthers(/*sure=*/true)) s_.holders().StopSharing();
+  const linger& option = s_.options_.kept.linger_option();
+  s_.lending_.AskBack(*s_.session_);
+  s_.share_.closing_unsent = s_.share_.with != nullptr;
+  if (!s_.session_->link_ended() && !s_.share_.closing_unsent) {
     EndStream();
     if (option.l_onoff != 0 && option.l_linger != 0) {  // also one that does not block
       const Time deadline = option.l_linger < 0 ? kNever : Now() + std::chrono::seconds(option.l_linger);
       (void)AwaitSent(lock, fd, deadline, Signals::kInterrupt);
-      if (state_ != State::kSdp) {
-        state_ = State::kClosed;
+      if (s_.state_ != State::kSdp) {
+        s_.state_ = State::kClosed;
         return CloseNumber(fd);
       }
     }
   }
   // Not over yet: our last bytes, or the peer's DisConn, or a thread that still sleeps in a read. The number
   // is the application's again at once.
-  const bool over = session_->link_ended() ||
-                    (share_.closing_unsent && !keeps_from_others() && !session_->being_read()) ||
-                    MayGoAtOnce(fd);
-  if (!over) lingering_.Begin(DescriptorToLinger(lock, fd));
-  if (state_ != State::kSdp) {  // another thread has taken its peer away meanwhile
-    state_ = State::kClosed;
+  const bool over =
+      s_.session_->link_ended() ||
+      (s_.share_.closing_unsent && !s_.holders().keeps_from_others() && !s_.session_->being_read()) ||
+      MayGoAtOnce(fd);
+  if (!over) s_.lingering_.Begin(DescriptorToLinger(lock, fd));
+  if (s_.state_ != State::kSdp) {  // another thread has taken its peer away meanwhile
+    s_.state_ = State::kClosed;
     return CloseNumber(fd);
   }
-  AfterProgress();
-  state_ = State::kClosed;
-  board_.TellClosed();
+  s_.AfterProgress();
+  s_.state_ = State::kClosed;
+  s_.board_.TellClosed();
   const int result = CloseNumber(fd);
-  if (lingering_.fd() < 0) {
-    if (!session_->being_read()) DropSession();
+  if (s_.lingering_.fd() < 0) {
+    if (!s_.session_->being_read()) DropSession();
     return result;
   }
-  session_->queue_pair().SetEventFd(lingering_.fd());
-  if (session_->portable()) session_->queue_pair().portable()->StaysHere();
-  lingering_.SetUntil(Now() + Lingering::kFinWait);
+  s_.session_->queue_pair().SetEventFd(s_.lingering_.fd());
+  if (s_.session_->portable()) s_.session_->queue_pair().portable()->StaysHere();
+  s_.lingering_.SetUntil(Now() + Lingering::kFinWait);
   try {
-    Background::Add(&task_);
+    Background::Add(&s_.task_);
   } catch (const std::bad_alloc&) {
     DropSession();
   }
@@ -270,58 +281,58 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
 }
 
 // As TCP does: unread data, or a linger time of zero, resets the connection.
-void StreamSocket::EndStream() {
-  engine::Engine& e = session_->engine();
-  const linger& option = options_.kept.linger_option();
-  if (e.readable_bytes() == 0) session_->ReadAvailable();
+void StreamSocket::Departure::EndStream() {
+  engine::Engine& e = s_.session_->engine();
+  const linger& option = s_.options_.kept.linger_option();
+  if (e.readable_bytes() == 0) s_.session_->ReadAvailable();
   // Shut down before, it may have nothing to wait for any more but what TCP_LINGER2 says.
-  const bool in_fin_wait = e.state() == engine::State::kSendClosed && !session_->has_unsent() &&
-                           Lingering::FinWait(queue_pair().event_fd()) < Duration::zero();
-  if (Resets(option) || e.readable_bytes() + e.advertised_bytes() > 0 || urgent_mark_.urgent(e) ||
+  const bool in_fin_wait = e.state() == engine::State::kSendClosed && !s_.session_->has_unsent() &&
+                           Lingering::FinWait(s_.queue_pair().event_fd()) < Duration::zero();
+  if (Resets(option) || e.readable_bytes() + e.advertised_bytes() > 0 || s_.urgent_mark_.urgent(e) ||
       e.refused_data() || in_fin_wait) {
     e.Abort(engine::AbortReason::kLocal);
   } else {
-    corked_.Push(*session_);
+    s_.corked_.Push(*s_.session_);
     e.CloseSend();
     e.CloseReceive();
-    if (!OnLocalLink() && !Confined()) session_->LeaveFirst();
+    if (!s_.OnLocalLink() && !Confined()) s_.session_->LeaveFirst();
   }
-  session_->Pump();
+  s_.session_->Pump();
 }
 
 // Both ends have closed. 8.2.1: who sends the second DisConn ends the link. What the kernel has of it, it
 // delivers, and what is in a local link's memory the peer reads. There, and to kin on this host, the first
 // may go as well: its FIN tells the peer as much as the wait for the second DisConn would, and the kernel
 // answers what comes for it with a reset, as on TCP. A helper that has the task may hold the file.
-bool StreamSocket::MayGoAtOnce(int fd) {
-  if (share_.closing_unsent || share_.with != nullptr || session_->being_read() || session_->moving() ||
-      queue_pair().device() != nullptr || Background::Holds(&task_))
+bool StreamSocket::Departure::MayGoAtOnce(int fd) {
+  if (s_.share_.closing_unsent || s_.share_.with != nullptr || s_.session_->being_read() ||
+      s_.session_->moving() || s_.queue_pair().device() != nullptr || Background::Holds(&s_.task_))
     return false;
-  bool is_first = OnLocalLink() && engine().state() == engine::State::kSendClosed;
-  for (int i = 0; i < kMostReads && is_first && !session_->MaySleep(); ++i) {
-    session_->ReadAvailable();  // the peer answers meanwhile
-    is_first = engine().state() == engine::State::kSendClosed;
+  bool is_first = s_.OnLocalLink() && s_.engine().state() == engine::State::kSendClosed;
+  for (int i = 0; i < kMostReads && is_first && !s_.session_->MaySleep(); ++i) {
+    s_.session_->ReadAvailable();  // the peer answers meanwhile
+    is_first = s_.engine().state() == engine::State::kSendClosed;
   }
   const bool said_all =
-      is_first ? session_->MaySleep() : engine().state() == engine::State::kClosed || KinHasAll(fd);
-  return said_all && !engine().refused_data() && AllSent(fd);
+      is_first ? s_.session_->MaySleep() : s_.engine().state() == engine::State::kClosed || KinHasAll(fd);
+  return said_all && !s_.engine().refused_data() && AllSent(fd);
 }
 
 // What the peer's kernel has no room for, the reset in answer to a credit update would take back.
-bool StreamSocket::KinHasAll(int fd) const {
-  if (Confined() || !session_->kin() || engine().state() != engine::State::kSendClosed ||
-      session_->has_unsent() || !WithinHost(names_.local, names_.peer))
+bool StreamSocket::Departure::KinHasAll(int fd) const {
+  if (Confined() || !s_.session_->kin() || s_.engine().state() != engine::State::kSendClosed ||
+      s_.session_->has_unsent() || !WithinHost(s_.names_.local, s_.names_.peer))
     return false;
   int bytes = 0;
-  return real.ioctl(LinkOf(fd), SIOCOUTQ, &bytes) == 0 && bytes <= kSmallRest &&
-         PeerWindow(LinkOf(fd)) >= kRoomForRest;
+  return real.ioctl(s_.LinkOf(fd), SIOCOUTQ, &bytes) == 0 && bytes <= kSmallRest &&
+         PeerWindow(s_.LinkOf(fd)) >= kRoomForRest;
 }
 
 // -1: the link may go with `fd`. Its FIN behind our DisConn tells the peer as much as the wait for its own
 // DisConn would; what it sends nevertheless is answered with a reset, as by a TCP socket without an owner.
-int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
+int StreamSocket::Departure::DescriptorToLinger(Lock& lock, int fd) {
   // What a sleeping thread brings is for the others, too.
-  const bool needed = share_.with != nullptr && session_->being_read();
+  const bool needed = s_.share_.with != nullptr && s_.session_->being_read();
   if (!needed && Lingering::TooMany() && AllSent(fd)) return -1;
   const int hidden = Confined() ? -1 : HiddenFds::Duplicate(fd);
   if (hidden >= 0) return hidden;
@@ -336,28 +347,29 @@ int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
 void StreamSocket::Vanished(int fd) {
   Lock lock(mutex_);
   numbers_.Remove(fd);
-  if (!numbers_.none()) return GoOnWithout(fd);
+  if (!numbers_.none()) return departure().GoOnWithout(fd);
   // The kernel has ended the link already; what was unsent is lost, as nobody told us in time.
   if (listening_.listener != nullptr) listening_.listener->Close();
   connecting_.attempt.reset();
   QuietLinks::Leave(&quiet_);
-  if (session_ == nullptr || !session_->being_read()) DropSession();
+  if (session_ == nullptr || !session_->being_read()) departure().DropSession();
   state_ = State::kClosed;
   board_.WakeAll();
 }
 
 // The connection is over (or the listener closed): its counters become history, its descriptor goes.
-void StreamSocket::DropSession() {
-  QuietLinks::Leave(&quiet_);
-  report_.Close(OpenStatistics(), session_.get(), names());
-  if (session_ != nullptr) CollectLoans();
-  lending_.Drop();
-  DropShared();
+void StreamSocket::Departure::DropSession() {
+  QuietLinks::Leave(&s_.quiet_);
+  s_.report_.Close(OpenStatistics(), s_.session_.get(), s_.names());
+  if (s_.session_ != nullptr) s_.lender().CollectLoans();
+  s_.lending_.Drop();
+  s_.holders().DropShared();
   // A device's queue pair is one for all processes that inherited it: to destroy it here would end the
   // parent's connection.
-  if (share_.not_inherited && session_ != nullptr && !session_->portable()) (void)session_.release();
-  session_.reset();
-  if (const int fd = lingering_.End(); fd >= 0) HiddenFds::Close(fd);
+  if (s_.share_.not_inherited && s_.session_ != nullptr && !s_.session_->portable())
+    (void)s_.session_.release();
+  s_.session_.reset();
+  if (const int fd = s_.lingering_.End(); fd >= 0) HiddenFds::Close(fd);
 }
 
 }  // namespace sdp::preload

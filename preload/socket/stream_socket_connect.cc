@@ -15,9 +15,14 @@
 #include "preload/native_family.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/connector.h"
 #include "preload/socket/core_watch.h"
+#include "preload/socket/departure.h"
+#include "preload/socket/holders.h"
+#include "preload/socket/looks.h"
 #include "preload/socket/poll_budget.h"
 #include "preload/socket/restart.h"
+#include "preload/socket/server.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/unbounded_poll.h"
@@ -105,25 +110,26 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     address = plain.get();
     length = plain.length();
   }
-  Lock lock = LockWithOwner();
+  Lock lock = holders().LockWithOwner();
   numbers_.AddUnlessKnown(fd);
   if (address != nullptr && length >= sizeof(sa_family_t) && address->sa_family == AF_UNSPEC)
-    return Disconnect(fd);
+    return connector().Disconnect(fd);
   switch (state_.load()) {
     case State::kListening:
-      (void)WasShutDown();
+      (void)server().WasShutDown();
       return kPassThrough;
     case State::kPlain:
     case State::kClosed:
       return kPassThrough;
     case State::kConnecting:
-      return JoinConnect(lock, fd);
+      return connector().JoinConnect(lock, fd);
     case State::kSdp:
-      return ReportConnected(fd);
+      return connector().ReportConnected(fd);
     case State::kNew:
       break;
   }
-  if (tcp_.connect_failed || (tcp_.pending_error != 0 && !tcp_.error_outlived)) return FailAgain(fd);
+  if (tcp_.connect_failed || (tcp_.pending_error != 0 && !tcp_.error_outlived))
+    return connector().FailAgain(fd);
   const bool internet =
       address != nullptr && ((address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) ||
                              (address->sa_family == AF_INET6 && length >= 24));
@@ -155,17 +161,17 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
   }
   ++use_.calls;
   connecting_.fork_gave_up = false;
-  const int result = ConnectInline(lock, fd);
+  const int result = connector().ConnectInline(lock, fd);
   if (result == 0) tcp_.connect_reported = true;
   return result;
 }
 
 // A blocking connect runs in the caller's thread; a non-blocking one that cannot be finished at once is left
 // to the helper.
-int StreamSocket::ConnectInline(Lock& lock, int fd) {
-  const bool nonblocking = numbers_.IsNonblocking(fd);
+int StreamSocket::Connector::ConnectInline(Lock& lock, int fd) {
+  const bool nonblocking = s_.numbers_.IsNonblocking(fd);
   const Time deadline =
-      options_.kept.send_timeout() == Duration::zero() ? kNever : Now() + options_.kept.send_timeout();
+      s_.options_.kept.send_timeout() == Duration::zero() ? kNever : Now() + s_.options_.kept.send_timeout();
   // With the lock dropped; what was begun goes on also if the thread is cancelled in its sleep.
   struct Unlocked {
     StreamSocket* socket;
@@ -174,50 +180,50 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
     Unlocked(StreamSocket* s, Lock& l) : socket(s), lock(l) { lock.unlock(); }
     ~Unlocked() {
       lock.lock();
-      if (!returned && socket->state_ == State::kConnecting) socket->LeaveConnect();
+      if (!returned && socket->state_ == State::kConnecting) socket->connector().LeaveConnect();
     }
   };
-  state_ = State::kConnecting;  // for other threads' calls, whenever the lock is free
-  connecting_.in_call = true;
+  s_.state_ = State::kConnecting;  // for other threads' calls, whenever the lock is free
+  s_.connecting_.in_call = true;
   bool self_answered = false;
   for (;;) {
     ConnectAttempt::Outcome outcome = LeadAttempt(fd, Now());
     const bool pending = outcome == ConnectAttempt::Outcome::kPending;
-    if (pending && !self_answered && connecting_.attempt->sdp_address().length != 0) {
+    if (pending && !self_answered && s_.connecting_.attempt->sdp_address().length != 0) {
       self_answered = true;
-      const Address sdp_address = connecting_.attempt->sdp_address();
+      const Address sdp_address = s_.connecting_.attempt->sdp_address();
       lock.unlock();
       Listener::AnswerConnectTo(sdp_address);
       lock.lock();
-      if (state_ != State::kConnecting) return FailTaken();
+      if (s_.state_ != State::kConnecting) return FailTaken();
     }
     if (pending && nonblocking) {
       if (LeaveConnect()) return Fail(EINPROGRESS);
       // Its connect to the SDP address may be under way already.
-      outcome = connecting_.attempt->ForgoSdp(stats::FallbackReason::kResources,
-                                              "no thread to go on with the connect");
+      outcome = s_.connecting_.attempt->ForgoSdp(stats::FallbackReason::kResources,
+                                                 "no thread to go on with the connect");
     }
     if (outcome != ConnectAttempt::Outcome::kPending) {
       const int result = FinishConnect(fd, outcome);
       const int error = errno;
       if (outcome == ConnectAttempt::Outcome::kFailed) Unconnect(fd);
-      board_.WakeAll();
+      s_.board_.WakeAll();
       errno = error;
       return result;
     }
-    const Background::Wait wait = connecting_.attempt->wait();
+    const Background::Wait wait = s_.connecting_.attempt->wait();
     // A third place is for PollRestarting.
     pollfd links[3] = {{.fd = wait.fd, .events = wait.events, .revents = 0},
                        {.fd = wait.also_fd, .events = POLLOUT, .revents = 0}};
     int result;
     int error;
     {
-      Unlocked unlocked(this, lock);
+      Unlocked unlocked(&s_, lock);
       result = LookThenPoll(links, std::min(wait.deadline, deadline), /*restarts=*/deadline == kNever);
       error = errno;
       unlocked.returned = true;
     }
-    if (state_ != State::kConnecting) return FailTaken();
+    if (s_.state_ != State::kConnecting) return FailTaken();
     if ((result < 0 && error == EINTR) || (result == 0 && Now() >= deadline)) {
       // As TCP's: the connect goes on by itself, and the next one reports how it went.
       LeaveConnect();
@@ -226,167 +232,169 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
   }
 }
 
-int StreamSocket::JoinConnect(Lock& lock, int fd) {
-  if (numbers_.IsNonblocking(fd)) return Fail(EALREADY);
-  if (const int error = AwaitConnect(lock, options_.kept.send_timeout()); error != 0)
+int StreamSocket::Connector::JoinConnect(Lock& lock, int fd) {
+  if (s_.numbers_.IsNonblocking(fd)) return Fail(EALREADY);
+  if (const int error = AwaitConnect(lock, s_.options_.kept.send_timeout()); error != 0)
     return Fail(error == EAGAIN ? EALREADY : error);
-  if (state_ == State::kSdp) return ReportConnected(fd);
-  if (state_ == State::kPlain) return kPassThrough;
-  if (state_ == State::kClosed) return Fail(EBADF);
+  if (s_.state_ == State::kSdp) return ReportConnected(fd);
+  if (s_.state_ == State::kPlain) return kPassThrough;
+  if (s_.state_ == State::kClosed) return Fail(EBADF);
   return FailAgain(fd);
 }
 
 // As on TCP: the next connect behind one that has failed tells of that, and the one after it may succeed.
-int StreamSocket::FailAgain(int fd) {
-  if (std::exchange(tcp_.connect_failed, false)) Unconnect(fd);
-  return Fail(tcp_.pending_error != 0 ? tcp_.TakeError() : ECONNABORTED);
+int StreamSocket::Connector::FailAgain(int fd) {
+  if (std::exchange(s_.tcp_.connect_failed, false)) Unconnect(fd);
+  return Fail(s_.tcp_.pending_error != 0 ? s_.tcp_.TakeError() : ECONNABORTED);
 }
 
 // As TCP does it: a peer is reset, a listener listens no more, a connect that is under way is given up.
-int StreamSocket::Disconnect(int fd) {
+int StreamSocket::Connector::Disconnect(int fd) {
   bool ends_here = false;  // a connection that was none before would not be reset by this
   bool has_error = false;  // the descriptor has the error of that
-  switch (state_.load()) {
+  switch (s_.state_.load()) {
     case State::kNew:
-      tcp_.connect_failed = false;
+      s_.tcp_.connect_failed = false;
       return kPassThrough;
     case State::kPlain:
     case State::kClosed:
       return kPassThrough;
     case State::kListening:
-      StopListening(fd);
+      s_.server().StopListening(fd);
       return kPassThrough;
     case State::kConnecting:
-      connecting_.attempt.reset();
-      if (Background::Holds(&task_))
-        Background::Add(&task_, Duration::zero());  // it sleeps on something that is no more
+      s_.connecting_.attempt.reset();
+      if (Background::Holds(&s_.task_))
+        Background::Add(&s_.task_, Duration::zero());  // it sleeps on something that is no more
       break;
     case State::kSdp: {
-      if (foreign()) return Fail(EIO);
-      Look();
-      ends_here = InCloseWait() || (engine().state() != engine::State::kAborted &&
-                                    engine().state() != engine::State::kClosed && !session_->link_ended());
+      if (s_.foreign()) return Fail(EIO);
+      s_.looks().Look();
+      ends_here =
+          s_.InCloseWait() || (s_.engine().state() != engine::State::kAborted &&
+                               s_.engine().state() != engine::State::kClosed && !s_.session_->link_ended());
       // Others know the session: a thread in a call, or another process. To them it is a connection that is
       // over.
-      const bool ours =
-          share_.with == nullptr && !session_->being_read() && !HasSleepers() && !lending_.offered();
-      if (!ours || queue_pair().device() != nullptr) {
-        lending_.AskBack(*session_);
-        session_->engine().Abort(engine::AbortReason::kLocal);
-        session_->Pump();
-        AfterProgress();
+      const bool ours = s_.share_.with == nullptr && !s_.session_->being_read() && !s_.HasSleepers() &&
+                        !s_.lending_.offered();
+      if (!ours || s_.queue_pair().device() != nullptr) {
+        s_.lending_.AskBack(*s_.session_);
+        s_.session_->engine().Abort(engine::AbortReason::kLocal);
+        s_.session_->Pump();
+        s_.AfterProgress();
       }
       if (!ours) {
-        if (ends_here && tcp_.pending_error == 0)
-          tcp_.pending_error = ECONNRESET;  // a sleeper's, who would read an end
+        if (ends_here && s_.tcp_.pending_error == 0)
+          s_.tcp_.pending_error = ECONNRESET;  // a sleeper's, who would read an end
         return 0;
       }
-      board_.TellObservers(*session_, 0, false);
-      has_error = queue_pair().device() == nullptr && !InCloseWait();
+      s_.board_.TellObservers(*s_.session_, 0, false);
+      has_error = s_.queue_pair().device() == nullptr && !s_.InCloseWait();
       // Its peer has to know this reset from one that the kernel answers a doorbell with.
-      if (OnLocalLink()) session_->queue_pair().Abort();
+      if (s_.OnLocalLink()) s_.session_->queue_pair().Abort();
       // The engine's edges end with it, and whoever has seen them is to see this one.
-      board_.Outlive(engine());
-      DropSession();
-      use_.trimming = false;
-      names_.peer = {};
-      urgent_mark_.NoteRead();
-      tcp_.ForgetConnection();
-      corked_.Clear();
+      s_.board_.Outlive(s_.engine());
+      s_.departure().DropSession();
+      s_.use_.trimming = false;
+      s_.names_.peer = {};
+      s_.urgent_mark_.NoteRead();
+      s_.tcp_.ForgetConnection();
+      s_.corked_.Clear();
       break;
     }
   }
-  const bool was_sdp = state_ == State::kSdp;
-  state_ = State::kNew;
+  const bool was_sdp = s_.state_ == State::kSdp;
+  s_.state_ = State::kNew;
   const int saved = errno;
   Unconnect(fd);
-  options_.kept.RestoreCongestionControl(fd);
+  s_.options_.kept.RestoreCongestionControl(fd);
   if (was_sdp) {
     // As TCP: an error that nobody has been told of stays, and the end itself is one. From here on it is
     // ours, not the kernel's.
     int of_link = ECONNRESET;
     socklen_t size = sizeof of_link;
     if (has_error) real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &of_link, &size);
-    if (tcp_.pending_error == 0 && ends_here) tcp_.pending_error = of_link;
-    tcp_.error_outlived = tcp_.pending_error != 0;
+    if (s_.tcp_.pending_error == 0 && ends_here) s_.tcp_.pending_error = of_link;
+    s_.tcp_.error_outlived = s_.tcp_.pending_error != 0;
   }
   errno = saved;
-  board_.Bump();
-  board_.TellChange();
-  board_.WakeAll();
+  s_.board_.Bump();
+  s_.board_.TellChange();
+  s_.board_.WakeAll();
   return 0;
 }
 
 // Another thread has closed the socket, or shut it down, under a connect.
-int StreamSocket::FailTaken() {
-  return Fail(state_ == State::kNew && tcp_.pending_error != 0 ? tcp_.TakeError() : EBADF);
+int StreamSocket::Connector::FailTaken() {
+  return Fail(s_.state_ == State::kNew && s_.tcp_.pending_error != 0 ? s_.tcp_.TakeError() : EBADF);
 }
 
 // As TCP does in SYN_SENT, whatever of it is to be shut down.
-int StreamSocket::ShutDownConnect(int fd) {
+int StreamSocket::Connector::ShutDownConnect(int fd) {
   Disconnect(fd);
-  tcp_.pending_error = ECONNRESET;
-  tcp_.error_outlived = false;
+  s_.tcp_.pending_error = ECONNRESET;
+  s_.tcp_.error_outlived = false;
   return 0;
 }
 
 // As on TCP: the first connect that finds the connection there succeeds, or tells what has become of it
 // meanwhile.
-int StreamSocket::ReportConnected(int fd) {
-  if (tcp_.connect_reported) return Fail(EISCONN);
-  Look();
+int StreamSocket::Connector::ReportConnected(int fd) {
+  if (s_.tcp_.connect_reported) return Fail(EISCONN);
+  s_.looks().Look();
   // Closed by the peer is CLOSE_WAIT on TCP: connected, with all that has come.
-  if (!foreign() && engine().state() == engine::State::kAborted &&
-      !PeerLeftInOrder(engine(), session_->cause())) {
-    const int error = tcp_.pending_error != 0 ? tcp_.TakeError() : ECONNABORTED;
+  if (!s_.foreign() && s_.engine().state() == engine::State::kAborted &&
+      !PeerLeftInOrder(s_.engine(), s_.session_->cause())) {
+    const int error = s_.tcp_.pending_error != 0 ? s_.tcp_.TakeError() : ECONNABORTED;
     Disconnect(fd);
     return Fail(error);
   }
-  tcp_.connect_reported = true;
+  s_.tcp_.connect_reported = true;
   return 0;
 }
 
-int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
+int StreamSocket::Connector::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
   switch (outcome) {
     case ConnectAttempt::Outcome::kPending:
       break;
     case ConnectAttempt::Outcome::kSdp: {
-      names_.sdp_peer = connecting_.attempt->sdp_address();
-      const Address peer = connecting_.attempt->target();
-      auto session = connecting_.attempt->TakeSession();
-      connecting_.attempt.reset();
+      s_.names_.sdp_peer = s_.connecting_.attempt->sdp_address();
+      const Address peer = s_.connecting_.attempt->target();
+      auto session = s_.connecting_.attempt->TakeSession();
+      s_.connecting_.attempt.reset();
       SDP_LOG(kInfo, "connect to %s: SDP at %s", ToEndpoint(peer).ToString().c_str(),
-              ToEndpoint(names_.sdp_peer).ToString().c_str());
+              ToEndpoint(s_.names_.sdp_peer).ToString().c_str());
       const Address own = session->LocalName();
-      EnterSdp(std::move(session), own.length != 0 ? own : LocalAddress(fd), peer, stats::Role::kConnecting);
+      s_.EnterSdp(std::move(session), own.length != 0 ? own : LocalAddress(fd), peer,
+                  stats::Role::kConnecting);
       return 0;
     }
     case ConnectAttempt::Outcome::kConventional: {
-      const Address target = connecting_.attempt->target();
-      if (numbers_.IsNonblocking(fd)) {
+      const Address target = s_.connecting_.attempt->target();
+      if (s_.numbers_.IsNonblocking(fd)) {
         // Connecting before the kernel answers for it: of a socket that is not, epoll would report a hang-up.
-        options_.kept.Apply(fd);
+        s_.options_.kept.Apply(fd);
         const int result = real.connect(fd, target.get(), target.length);
         const int error = errno;
-        BecomePlain(fd, connecting_.attempt->reason(), connecting_.attempt->reason_text());
-        connecting_.attempt.reset();
+        s_.BecomePlain(fd, s_.connecting_.attempt->reason(), s_.connecting_.attempt->reason_text());
+        s_.connecting_.attempt.reset();
         errno = error;
         return result;
       }
-      BecomePlain(fd, connecting_.attempt->reason(), connecting_.attempt->reason_text());
-      connecting_.attempt.reset();
+      s_.BecomePlain(fd, s_.connecting_.attempt->reason(), s_.connecting_.attempt->reason_text());
+      s_.connecting_.attempt.reset();
       return kPassThrough;  // the caller's thread may sleep in it, without the lock
     }
     case ConnectAttempt::Outcome::kPlain:
-      BecomePlain(fd, connecting_.attempt->reason(), connecting_.attempt->reason_text());
-      connecting_.attempt.reset();
+      s_.BecomePlain(fd, s_.connecting_.attempt->reason(), s_.connecting_.attempt->reason_text());
+      s_.connecting_.attempt.reset();
       return 0;
     case ConnectAttempt::Outcome::kFailed: {
-      const int error = connecting_.attempt->error();
-      RecordFallback(fd, connecting_.attempt->reason(), connecting_.attempt->reason_text(),
-                     connecting_.attempt->target(), stats::State::kFailed);
-      connecting_.attempt.reset();
-      state_ = State::kNew;
+      const int error = s_.connecting_.attempt->error();
+      RecordFallback(fd, s_.connecting_.attempt->reason(), s_.connecting_.attempt->reason_text(),
+                     s_.connecting_.attempt->target(), stats::State::kFailed);
+      s_.connecting_.attempt.reset();
+      s_.state_ = State::kNew;
       return Fail(error);
     }
   }

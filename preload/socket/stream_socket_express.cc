@@ -15,7 +15,12 @@
 
 #include "preload/fail.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/express_way.h"
+#include "preload/socket/looks.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/upkeep.h"
+#include "preload/socket/waiting.h"
+#include "preload/socket/watch.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {
@@ -31,145 +36,148 @@ constexpr int kLooksForSoon = 200;
 }  // namespace
 
 // With the lock held, at the end of a call; `inside`: how many threads are in calls, the caller included.
-void StreamSocket::OpenExpress(int inside) {
-  if (session_ == nullptr) return;
-  const bool leftovers = engine().readable_bytes() != 0;
-  if (!leftovers && queue_pair().direct() == nullptr) return;  // most sockets without a local link
-  const bool connected = state_ == State::kSdp && !foreign() && share_.with == nullptr &&
-                         !session_->has_moved() && !tcp_.abort_noted;
-  const bool open =
-      tcp_.pending_error == 0 && !tcp_.receive_shut && !share_.locked_for_fork && !lingering_.process_ends();
-  const bool alone = board_.unheard() && calls_inside_.count() == inside && !calls_inside_.kept() &&
-                     share_.reader_elsewhere_until == kNever;
-  const bool unasked = options_.kept.receive_low_water() <= 1 && !ForcesTransactions();
+void StreamSocket::ExpressWay::Open(int inside) {
+  if (s_.session_ == nullptr) return;
+  const bool leftovers = s_.engine().readable_bytes() != 0;
+  if (!leftovers && s_.queue_pair().direct() == nullptr) return;  // most sockets without a local link
+  const bool connected = s_.state_ == State::kSdp && !s_.foreign() && s_.share_.with == nullptr &&
+                         !s_.session_->has_moved() && !s_.tcp_.abort_noted;
+  const bool open = s_.tcp_.pending_error == 0 && !s_.tcp_.receive_shut && !s_.share_.locked_for_fork &&
+                    !s_.lingering_.process_ends();
+  const bool alone = s_.board_.unheard() && s_.calls_inside_.count() == inside && !s_.calls_inside_.kept() &&
+                     s_.share_.reader_elsewhere_until == kNever;
+  const bool unasked = s_.options_.kept.receive_low_water() <= 1 && !ForcesTransactions();
   // Statistics that a call leaves unpublished are the helper's to publish.
-  const bool looked_at = quiet_.looked_at() && Background::Runs() && !QuietLinks::stopped();
+  const bool looked_at = s_.quiet_.looked_at() && Background::Runs() && !QuietLinks::stopped();
   if (!connected || !open || !alone || !unasked || !looked_at) return;
-  if (leftovers) return mutex_.OpenExpress(kExpressCalls, Express::kLeftovers);
-  const bool at_rest = TakesDirect() && session_->plain() && !tcp_.send_shut && corked_.empty() &&
-                       !lending_.offered() && !session_->has_unsent() && !tcp_.has_queued_message() &&
-                       !board_.full() && engine().writable();
-  if (at_rest && !options_.kept.cork() && engine().source_threshold() >= kLargestExpress)
-    mutex_.OpenExpress(kExpressCalls);
+  if (leftovers) return s_.mutex_.OpenExpress(kExpressCalls, Express::kLeftovers);
+  const bool at_rest = s_.TakesDirect() && s_.session_->plain() && !s_.tcp_.send_shut && s_.corked_.empty() &&
+                       !s_.lending_.offered() && !s_.session_->has_unsent() &&
+                       !s_.tcp_.has_queued_message() && !s_.board_.full() && s_.engine().writable();
+  if (at_rest && !s_.options_.kept.cork() && s_.engine().source_threshold() >= kLargestExpress)
+    s_.mutex_.OpenExpress(kExpressCalls);
 }
 
 // Returns nothing if the call is to go the usual way.
-std::optional<ssize_t> StreamSocket::SendExpress(const iovec& piece, int flags) {
+std::optional<ssize_t> StreamSocket::ExpressWay::Send(const iovec& piece, int flags) {
   if ((flags & ~kExpressFlags) != 0 || piece.iov_len == 0 || piece.iov_len > kLargestExpress)
     return std::nullopt;
-  ExpressLock lock(mutex_);
-  if (!lock.taken() || CoarseNow() >= use_.look_for_refusal) return std::nullopt;
-  if (!session_->HasNothingInLink() && !session_->DirectBytes()) {
-    use_.look_for_refusal = {};  // what is there may be the peer's end: the usual way looks ahead of the send
+  ExpressLock lock(s_.mutex_);
+  if (!lock.taken() || CoarseNow() >= s_.use_.look_for_refusal) return std::nullopt;
+  if (!s_.session_->HasNothingInLink() && !s_.session_->DirectBytes()) {
+    s_.use_
+        .look_for_refusal = {};  // what is there may be the peer's end: the usual way looks ahead of the send
     return std::nullopt;
   }
   const Bytes data(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
-  if (!session_->MaySendDirect(data.size())) return std::nullopt;
-  ++use_.calls;
-  session_->SendDirect({&data, 1}, data.size());
-  report_.NoteTraffic();
-  if (session_->due_after_direct()) [[unlikely]] {
-    FinishExpress(lock);
+  if (!s_.session_->MaySendDirect(data.size())) return std::nullopt;
+  ++s_.use_.calls;
+  s_.session_->SendDirect({&data, 1}, data.size());
+  s_.report_.NoteTraffic();
+  if (s_.session_->due_after_direct()) [[unlikely]] {
+    Finish(lock);
     // The link has ended, and the message is lost. The usual way sends once more, and finds that out.
-    if (session_->end_unread()) return std::nullopt;
+    if (s_.session_->end_unread()) return std::nullopt;
   }
   return static_cast<ssize_t>(data.size());
 }
 
 // Looks for a moment at a link that has nothing, in a call that would wait.
-bool StreamSocket::ComesSoon(int flags) {
-  if (!Blocks(flags) || !LooksBeforeSleep() || sleeps_.budget.Next() == Duration::zero()) return false;
+bool StreamSocket::ExpressWay::ComesSoon(int flags) {
+  if (!Blocks(flags) || !s_.waiting().LooksBeforeSleep() || s_.sleeps_.budget.Next() == Duration::zero())
+    return false;
   for (int looks = 0; looks < kLooksForSoon; ++looks) {
-    if (session_->HasNothingInLink()) continue;
-    ++session_->waits().polled;
-    sleeps_.budget.NoteFound();
+    if (s_.session_->HasNothingInLink()) continue;
+    ++s_.session_->waits().polled;
+    s_.sleeps_.budget.NoteFound();
     return true;
   }
   return false;
 }
 
 // The program reads a message in pieces, and this is not the last one: nothing becomes due.
-std::optional<ssize_t> StreamSocket::ReceiveLeftovers(MutableBytes room) {
+std::optional<ssize_t> StreamSocket::ExpressWay::ReceiveLeftovers(MutableBytes room) {
   // First the sizes: the program may have room for much more than there is.
-  if (room.empty() || room.size() >= engine().readable_piece() || !MayWrite(room.data(), room.size()))
+  if (room.empty() || room.size() >= s_.engine().readable_piece() || !MayWrite(room.data(), room.size()))
     return std::nullopt;
-  session_->engine().ReceiveWithin(room);
+  s_.session_->engine().ReceiveWithin(room);
   // The link was not looked at: the call does not count, and the helper goes on.
-  use_.told_in_call = UINT64_MAX;
-  report_.NoteTraffic();
+  s_.use_.told_in_call = UINT64_MAX;
+  s_.report_.NoteTraffic();
   return static_cast<ssize_t>(room.size());
 }
 
 // Returns nothing if the call is to go on the usual way, with `*taken` bytes.
-std::optional<ssize_t> StreamSocket::ReceiveExpress(const iovec& piece, int flags, size_t* taken) {
+std::optional<ssize_t> StreamSocket::ExpressWay::Receive(const iovec& piece, int flags, size_t* taken) {
   if ((flags & ~kExpressFlags) != 0) return std::nullopt;
-  ExpressLock lock(mutex_, Express::kLeftovers);
+  ExpressLock lock(s_.mutex_, Express::kLeftovers);
   if (!lock.taken()) return std::nullopt;
   const MutableBytes room(static_cast<std::byte*>(piece.iov_base), piece.iov_len);
   if (lock.leftovers()) return ReceiveLeftovers(room);
-  if (session_->HasNothingInLink() && !ComesSoon(flags)) {
-    if (Blocks(flags) || CoarseNow() != use_.found_nothing) return std::nullopt;
+  if (s_.session_->HasNothingInLink() && !ComesSoon(flags)) {
+    if (Blocks(flags) || CoarseNow() != s_.use_.found_nothing) return std::nullopt;
     lock.Unlock();
     return Fail(EAGAIN);
   }
-  const uint64_t write_edge = board_.edges(engine()).write;
-  *taken = session_->ReceiveAllDirect(room);
+  const uint64_t write_edge = s_.board_.edges(s_.engine()).write;
+  *taken = s_.session_->ReceiveAllDirect(room);
   if (*taken == 0) return std::nullopt;
-  ++use_.calls;
-  urgent_mark_.NoteRead();
-  report_.NoteTraffic();
-  if (session_->due_after_direct() || board_.edges(engine()).write != write_edge) [[unlikely]]
-    FinishExpress(lock);
-  if (*taken < room.size() && !session_->HasNothingInLink()) return std::nullopt;  // something else, or more
+  ++s_.use_.calls;
+  s_.urgent_mark_.NoteRead();
+  s_.report_.NoteTraffic();
+  if (s_.session_->due_after_direct() || s_.board_.edges(s_.engine()).write != write_edge) [[unlikely]]
+    Finish(lock);
+  if (*taken < room.size() && !s_.session_->HasNothingInLink())
+    return std::nullopt;  // something else, or more
   return static_cast<ssize_t>(*taken);
 }
 
 // Programs remove and add a socket for each message. What is in the link already the set finds with its next
 // wait.
-bool StreamSocket::ObserveExpress(ReadinessObserver* observer, int fd) {
-  ExpressLock lock(mutex_);
+bool StreamSocket::Watch::ObserveExpress(ReadinessObserver* observer, int fd) {
+  ExpressLock lock(s_.mutex_);
   if (!lock.taken() || observer->HearsDoorbells()) return false;
   LeaveBellExpress(lock);
-  board_.Observe(observer, fd, POLLIN);
-  observer->OnWatch(fd, LinkOf(fd), POLLIN, *session_);
+  s_.board_.Observe(observer, fd, POLLIN);
+  observer->OnWatch(fd, s_.LinkOf(fd), POLLIN, *s_.session_);
   return true;
 }
 
-bool StreamSocket::ForgetExpress(ReadinessObserver* observer, int fd) {
-  ExpressLock lock(mutex_);
+bool StreamSocket::Watch::ForgetExpress(ReadinessObserver* observer, int fd) {
+  ExpressLock lock(s_.mutex_);
   if (!lock.taken()) return false;
-  board_.Forget(observer, fd);
+  s_.board_.Forget(observer, fd);
   LeaveBellExpress(lock);
   return true;
 }
 
 // The bell is that of an observer.
-void StreamSocket::LeaveBellExpress(ExpressLock& lock) {
-  if (!LeaveBell()) [[likely]]
+void StreamSocket::Watch::LeaveBellExpress(ExpressLock& lock) {
+  if (!s_.waiting().LeaveBell()) [[likely]]
     return;
   lock.Close();
-  Look();
+  s_.looks().Look();
 }
 
 // More is due than the call's own bytes, or others have to hear of what came.
-void StreamSocket::FinishExpress(ExpressLock& lock) {
+void StreamSocket::ExpressWay::Finish(ExpressLock& lock) {
   lock.Close();
-  session_->FinishDirect();
-  AfterProgress(/*publish=*/false);
-  LeaveToBackground();
+  s_.session_->FinishDirect();
+  s_.AfterProgress(/*publish=*/false);
+  s_.upkeep().LeaveToBackground();
 }
 
 // The caller has the express way's lock.
-std::optional<StreamSocket::Readiness> StreamSocket::LookExpress() const {
-  const std::optional<bool> comes = session_->OneComesDirect();
+std::optional<StreamSocket::Watch::Readiness> StreamSocket::Watch::LookExpress() const {
+  const std::optional<bool> comes = s_.session_->OneComesDirect();
   if (!comes) return std::nullopt;
-  const Board::Edges edges = board_.edges(engine());
+  const Board::Edges edges = s_.board_.edges(s_.engine());
   Readiness readiness{.state = State::kSdp,
                       .watch = POLLIN,
                       .left_in_link = *comes,
                       .read_edge = edges.read,
                       .write_edge = edges.write};
-  if (engine().writable()) readiness.events = POLLOUT | POLLWRNORM;
+  if (s_.engine().writable()) readiness.events = POLLOUT | POLLWRNORM;
   if (*comes) {
     readiness.events |= POLLIN | POLLRDNORM;
     ++readiness.read_edge;  // as in GetReadiness
@@ -177,18 +185,18 @@ std::optional<StreamSocket::Readiness> StreamSocket::LookExpress() const {
   return readiness;
 }
 
-std::optional<StreamSocket::Readiness> StreamSocket::ReadyExpress() {
-  const ExpressLock lock(mutex_, std::try_to_lock);
+std::optional<StreamSocket::Watch::Readiness> StreamSocket::Watch::ReadyExpress() {
+  const ExpressLock lock(s_.mutex_, std::try_to_lock);
   return lock.taken() ? LookExpress() : std::nullopt;
 }
 
-std::optional<StreamSocket::Readiness> StreamSocket::ReadinessExpress() {
-  const ExpressLock lock(mutex_);
+std::optional<StreamSocket::Watch::Readiness> StreamSocket::Watch::ReadinessExpress() {
+  const ExpressLock lock(s_.mutex_);
   if (!lock.taken()) return std::nullopt;
   std::optional<Readiness> readiness = LookExpress();
-  if (readiness && LooksBeforeSleep()) {
+  if (readiness && s_.waiting().LooksBeforeSleep()) {
     readiness->looked = readiness->device = true;
-    readiness->look = sleeps_.budget.Next();
+    readiness->look = s_.sleeps_.budget.Next();
   }
   return readiness;
 }

@@ -5,41 +5,43 @@
 #include "preload/critical.h"
 #include "preload/guard.h"
 #include "preload/hidden_fds.h"
+#include "preload/socket/departure.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
 
 // A thread that a handler took out of its call by a jump does not come back; and the handler's own thread
 // would ask the kernel for the number again, which is no more.
-bool StreamSocket::KeepForCalls(int fd) {
-  if (calls_inside_.count() == 0 || state_ != State::kSdp || foreign() || session_->link_ended())
+bool StreamSocket::Departure::KeepForCalls(int fd) {
+  if (s_.calls_inside_.count() == 0 || s_.state_ != State::kSdp || s_.foreign() || s_.session_->link_ended())
     return false;
-  if (!calls_inside_.all_return() || Confined() || Critical::MayBeInHandler()) return false;
+  if (!s_.calls_inside_.all_return() || Confined() || Critical::MayBeInHandler()) return false;
   const int hidden = HiddenFds::Duplicate(fd);
   if (hidden < 0) return false;
-  QuietLinks::Unwatch(&quiet_, fd);
-  lingering_.Begin(hidden);
-  calls_inside_.Keep();
-  session_->queue_pair().SetEventFd(hidden);
-  board_.ForgetObservers();
-  if (quiet_.relied_on()) board_.WakeAll();
+  QuietLinks::Unwatch(&s_.quiet_, fd);
+  s_.lingering_.Begin(hidden);
+  s_.calls_inside_.Keep();
+  s_.session_->queue_pair().SetEventFd(hidden);
+  s_.board_.ForgetObservers();
+  if (s_.quiet_.relied_on()) s_.board_.WakeAll();
   return true;
 }
 
-void StreamSocket::EndForCalls(Lock& lock) {
+void StreamSocket::Departure::EndForCalls(Lock& lock) {
   const NoCancellation no_cancellation;
-  calls_inside_.EndKeeping();
-  const int fd = lingering_.End();
+  s_.calls_inside_.EndKeeping();
+  const int fd = s_.lingering_.End();
   if (fd < 0) return;
-  if (state_ == State::kSdp) {
+  if (s_.state_ == State::kSdp) {
     CloseLast(lock, fd);
   } else {
     HiddenFds::Close(fd);
   }
 }
 
-void StreamSocket::LetGoOn() {
-  if (state_ == State::kClosed && Background::Holds(&task_)) Background::Add(&task_, Duration::zero());
+void StreamSocket::Departure::LetGoOn() {
+  if (s_.state_ == State::kClosed && Background::Holds(&s_.task_))
+    Background::Add(&s_.task_, Duration::zero());
 }
 
 int StreamSocket::NumberNow(int fd) const {

@@ -8,6 +8,12 @@
 
 #include "preload/fail.h"
 #include "preload/real_calls.h"
+#include "preload/socket/express_way.h"
+#include "preload/socket/holders.h"
+#include "preload/socket/lender.h"
+#include "preload/socket/limits.h"
+#include "preload/socket/looks.h"
+#include "preload/socket/option_calls.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/user_memory.h"
 
@@ -25,21 +31,21 @@ constexpr uint64_t kReceiveBufferOfTcp = 128 * 1024;
 
 // What is unread goes from process to process with a shared connection: no more is taken from the link for a
 // question than TCP would have.
-bool StreamSocket::FillsReceiveBuffer() const {
-  if (share_.with == nullptr || options_.kept.tuning().receive_buffer() != 0) return false;
-  return ReadableAtOnce() >= std::max<uint64_t>(kReceiveBufferOfTcp, LowWater());
+bool StreamSocket::OptionCalls::FillsReceiveBuffer() const {
+  if (s_.share_.with == nullptr || s_.options_.kept.tuning().receive_buffer() != 0) return false;
+  return ReadableAtOnce() >= std::max<uint64_t>(kReceiveBufferOfTcp, s_.limits().LowWater());
 }
 
-std::optional<int> StreamSocket::CountWhereItIs() {
-  if (foreign() || !TakesDirect() || engine().advertised_bytes() != 0) return std::nullopt;
-  const auto in_link = session_->DirectBytes();
-  if (!in_link || (*in_link > kMostInLink && use_.told_in_call == use_.calls)) return std::nullopt;
-  if (*in_link > kMostInLink) use_.told_in_call = use_.calls;
+std::optional<int> StreamSocket::OptionCalls::CountWhereItIs() {
+  if (s_.foreign() || !s_.TakesDirect() || s_.engine().advertised_bytes() != 0) return std::nullopt;
+  const auto in_link = s_.session_->DirectBytes();
+  if (!in_link || (*in_link > kMostInLink && s_.use_.told_in_call == s_.use_.calls)) return std::nullopt;
+  if (*in_link > kMostInLink) s_.use_.told_in_call = s_.use_.calls;
   return static_cast<int>(std::min<uint64_t>(ReadableAtOnce() + *in_link, 0x7fffffff));
 }
 
 int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
-  Lock lock = LockWithOwner();
+  Lock lock = holders().LockWithOwner();
   if (request == FIONBIO) {
     if (!MayRead(argument, sizeof(int))) return Fail(EFAULT);
     const bool on = *static_cast<int*>(argument) != 0;
@@ -59,21 +65,21 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
     case FIONREAD:  // SIOCINQ
       // Programs ask until enough is there: what the link has counts, and what the peer offers has to come.
       // Who asks behind each of many reads learns whether to go on.
-      if (const auto there = CountWhereItIs()) {
+      if (const auto there = option_calls().CountWhereItIs()) {
         answer = *there;
-        OpenExpress(/*inside=*/0);
+        express_way().Open(/*inside=*/0);
         break;
       }
-      if (foreign() || ReadableAtOnce() < kStillMuch ||
-          (ReadableAtOnce() >= use_.told_readable && !FillsReceiveBuffer())) {
+      if (foreign() || option_calls().ReadableAtOnce() < kStillMuch ||
+          (option_calls().ReadableAtOnce() >= use_.told_readable && !option_calls().FillsReceiveBuffer())) {
         if (!foreign()) {
-          LookAtLink();
-          WantBcopy(UINT64_MAX);
+          looks().LookAtLink();
+          lender().WantBcopy(UINT64_MAX);
         }
         AfterProgress();
       }
-      use_.told_readable = ReadableAtOnce();
-      OpenExpress(/*inside=*/0);
+      use_.told_readable = option_calls().ReadableAtOnce();
+      express_way().Open(/*inside=*/0);
       answer = static_cast<int64_t>(std::min<uint64_t>(use_.told_readable, 0x7fffffff));
       break;
     case SIOCOUTQ:  // TIOCOUTQ
@@ -93,7 +99,7 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
     case SIOCATMARK:
       // A program that asks for nothing else hears of a mark by this. Where something is to be read first
       // there is none here, or it is known.
-      if (ReadableAtOnce() == 0 && !urgent_mark_.at_mark(engine())) Look();
+      if (option_calls().ReadableAtOnce() == 0 && !urgent_mark_.at_mark(engine())) looks().Look();
       answer = urgent_mark_.at_mark(engine()) ? 1 : 0;
       break;
     default:

@@ -6,6 +6,7 @@
 // Without a size that the program has set neither bounds anything, except what waits for a local link.
 #include <algorithm>
 
+#include "preload/socket/limits.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -24,12 +25,12 @@ size_t WithoutFraming(size_t room) {
 
 }  // namespace
 
-size_t StreamSocket::LowWater() const {
-  const auto wanted = static_cast<size_t>(options_.kept.receive_low_water());
+size_t StreamSocket::Limits::LowWater() const {
+  const auto wanted = static_cast<size_t>(s_.options_.kept.receive_low_water());
   if (wanted <= 1) return 1;
-  const engine::Engine& e = engine();
-  const size_t limit =
-      share_.with != nullptr ? std::min<size_t>(e.receive_limit(), Session::kMostToMove) : e.receive_limit();
+  const engine::Engine& e = s_.engine();
+  const size_t limit = s_.share_.with != nullptr ? std::min<size_t>(e.receive_limit(), Session::kMostToMove)
+                                                 : e.receive_limit();
   // While three receives of full size fit beside what is held the peer may send payload (SDP 10.5).
   const size_t three = size_t{3} * e.stats().local_buffer_size;
   const size_t spare = limit > three ? limit - three : 0;
@@ -37,15 +38,17 @@ size_t StreamSocket::LowWater() const {
 }
 
 // Of what is unsent; 0: none. With a shared connection it goes from process to process, like what is unread.
-size_t StreamSocket::SendLimit() const {
-  const size_t limit = options_.kept.send_buffer();
-  if (share_.with == nullptr) return limit == 0 && OnLocalLink() ? kMostUnsent : limit;
+size_t StreamSocket::Limits::SendLimit() const {
+  const size_t limit = s_.options_.kept.send_buffer();
+  if (s_.share_.with == nullptr) return limit == 0 && s_.OnLocalLink() ? kMostUnsent : limit;
   return limit == 0 ? Session::kMostToMove : std::min<size_t>(limit, Session::kMostToMove);
 }
 
-uint64_t StreamSocket::Queued() const { return queue_pair().unsent_bytes() + engine().buffered_bytes(); }
+uint64_t StreamSocket::Limits::Queued() const {
+  return s_.queue_pair().unsent_bytes() + s_.engine().buffered_bytes();
+}
 
-size_t StreamSocket::RoomWithin(size_t limit) const {
+size_t StreamSocket::Limits::RoomWithin(size_t limit) const {
   if (limit == 0) return SIZE_MAX;
   const uint64_t queued = Queued();
   return queued < limit ? limit - queued : 0;
@@ -53,7 +56,7 @@ size_t StreamSocket::RoomWithin(size_t limit) const {
 
 // What a local link does not take would be copied, and copied again.
 size_t StreamSocket::LinkRoom(size_t wanted) {
-  const size_t room = SendRoom();
+  const size_t room = limits().SendRoom();
   verbs::FileSource* const source = session_->queue_pair().file_source();
   if (!OnLocalLink() || source == nullptr || queue_pair().unsent_bytes() != 0) return room;
   for (bool asked = false;; asked = true) {
@@ -65,27 +68,28 @@ size_t StreamSocket::LinkRoom(size_t wanted) {
   }
 }
 
-bool StreamSocket::MayBuffer(size_t bytes) const {
-  const size_t limit = options_.kept.send_buffer();
+bool StreamSocket::Limits::MayBuffer(size_t bytes) const {
+  const size_t limit = s_.options_.kept.send_buffer();
   return limit == 0 || bytes <= limit + kPeersShare;
 }
 
 // As the kernel wakes writers: a third of the buffer is free.
-bool StreamSocket::Writable() const {
-  if (!engine().writable() || AwaitsLinkRoom()) return false;
+bool StreamSocket::Limits::Writable() const {
+  if (!s_.engine().writable() || AwaitsLinkRoom()) return false;
   const size_t limit = SendLimit();
   return RoomWithin(limit) >= limit / 3;
 }
 
-bool StreamSocket::AwaitsLinkRoom() const {
-  return board_.full() && queue_pair().file_source() != nullptr && queue_pair().file_source()->full();
+bool StreamSocket::Limits::AwaitsLinkRoom() const {
+  return s_.board_.full() && s_.queue_pair().file_source() != nullptr &&
+         s_.queue_pair().file_source()->full();
 }
 
 void StreamSocket::NoteSendRoom() {
-  const bool awaits = AwaitsLinkRoom();
-  if (awaits || Queued() == 0) return board_.NoteRoom(awaits);
-  const size_t limit = SendLimit();
-  board_.NoteRoom(RoomWithin(limit) < limit / 3);
+  const bool awaits = limits().AwaitsLinkRoom();
+  if (awaits || limits().Queued() == 0) return board_.NoteRoom(awaits);
+  const size_t limit = limits().SendLimit();
+  board_.NoteRoom(limits().RoomWithin(limit) < limit / 3);
 }
 
 void StreamSocket::AfterBufferSize() {

@@ -15,6 +15,7 @@
 #include "preload/socket/clock.h"
 #include "preload/socket/co_holders.h"
 #include "preload/socket/restart.h"
+#include "preload/socket/server.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/unbounded_poll.h"
@@ -49,7 +50,7 @@ int StreamSocket::Listen(int fd, int backlog) {
   if (state_ == State::kSdp || state_ == State::kConnecting) return Fail(EINVAL);
   if (state_ == State::kNew && Confined() && !family_.native)
     BecomePlain(fd, stats::FallbackReason::kCount, {});
-  if (state_ == State::kPlain || (state_ == State::kListening && WasShutDown())) return kPassThrough;
+  if (state_ == State::kPlain || (state_ == State::kListening && server().WasShutDown())) return kPassThrough;
   const int result = real.listen(fd, backlog);
   if (result != 0) return result;
   if (state_ == State::kListening) {
@@ -108,19 +109,19 @@ int StreamSocket::Listen(int fd, int backlog) {
       }
     }
     options_.kept.Apply(fd);
-    EnterListening(fd);
+    server().EnterListening(fd);
     board_.TellChange();
   }
   errno = saved;
   return 0;
 }
 
-void StreamSocket::EnterListening(int fd) {
-  state_ = State::kListening;
-  NoteFirst();
-  if (board_.has_owner()) listening_.listener->SetSignals(fd);
-  report_.OpenListener(Statistics(), fd, names_.local, listening_.listener->sdp_address(),
-                       listening_.listener->standing());
+void StreamSocket::Server::EnterListening(int fd) {
+  s_.state_ = State::kListening;
+  s_.NoteFirst();
+  if (s_.board_.has_owner()) s_.listening_.listener->SetSignals(fd);
+  s_.report_.OpenListener(Statistics(), fd, s_.names_.local, s_.listening_.listener->sdp_address(),
+                          s_.listening_.listener->standing());
 }
 
 void StreamSocket::PublishStanding() {
@@ -129,21 +130,21 @@ void StreamSocket::PublishStanding() {
 }
 
 // In all processes that have it: they notice (WasShutDown), or the kernel tells them.
-void StreamSocket::StopListening(int fd) {
-  numbers_.EndForce(fd);
-  listening_.listener->ShutDown();
-  BecomePlain(fd, stats::FallbackReason::kCount, {});
+void StreamSocket::Server::StopListening(int fd) {
+  s_.numbers_.EndForce(fd);
+  s_.listening_.listener->ShutDown();
+  s_.BecomePlain(fd, stats::FallbackReason::kCount, {});
 }
 
-bool StreamSocket::WasShutDown() {
-  if (numbers_.none() || !listening_.listener->IsShut()) return false;
-  StopListening(numbers_.any());
+bool StreamSocket::Server::WasShutDown() {
+  if (s_.numbers_.none() || !s_.listening_.listener->IsShut()) return false;
+  StopListening(s_.numbers_.any());
   return true;
 }
 
 // A caller that sleeps in accept anyway sleeps until the peer may be sent to (RFC 5044, 7.1.2), which is its
 // next message's time: what it sends then leaves at once, even if it ends right behind that.
-void StreamSocket::FinishStart(Session& session, int fd) {
+void StreamSocket::Server::FinishStart(Session& session, int fd) {
   const Time deadline = Now() + kStartPatience;
   while (session.has_unsent() && !session.link_ended()) {
     pollfd link{.fd = session.LinkOf(fd), .events = POLLIN, .revents = 0};
@@ -171,7 +172,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
     if (auto session = plain_first ? nullptr : listening_.listener->Accept(flags, &accepted, &peer)) {
       Listener::Taken taken(accepted);
       ++listening_.accepted_in_a_row;
-      if (!nonblocking) FinishStart(*session, accepted);
+      if (!nonblocking) server().FinishStart(*session, accepted);
       const bool of_rnic = session->queue_pair().device() != nullptr;  // then the descriptor knows no names
       if (of_rnic) peer = ToAddress(ToEndpoint(session->PeerName()), family_.domain, 0);
       Address local =

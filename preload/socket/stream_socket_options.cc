@@ -9,8 +9,13 @@
 #include "preload/fail.h"
 #include "preload/native_family.h"
 #include "preload/real_calls.h"
+#include "preload/socket/holders.h"
+#include "preload/socket/limits.h"
+#include "preload/socket/looks.h"
+#include "preload/socket/option_calls.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/tcp_info.h"
+#include "preload/socket/upkeep.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {
@@ -105,7 +110,7 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
   Lock lock(mutex_);
   if (state_ == State::kConnecting) return Fail(ENOTCONN);
   if (state_ != State::kSdp) return real.getpeername(fd, address, length);
-  if (!foreign() && !session_->ReadLately()) LookToTheEnd();  // TCP knows of what has come
+  if (!foreign() && !session_->ReadLately()) looks().LookToTheEnd();  // TCP knows of what has come
   const engine::State engine_state = session_->engine().state();
   const bool over = engine_state == engine::State::kAborted || engine_state == engine::State::kClosed;
   if (over && !InCloseWait()) return Fail(ENOTCONN);
@@ -116,20 +121,21 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
 }
 
 int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t* length) {
-  const Lock lock = LockWithOwner();
+  const Lock lock = holders().LockWithOwner();
   if (level == SOL_SOCKET && name == SO_ERROR && MayWrite(length, sizeof *length) &&
       static_cast<int>(*length) >= 0) {
-    if (state_ == State::kSdp) LookToTheEnd();
+    if (state_ == State::kSdp) looks().LookToTheEnd();
     if (tcp_.pending_error != 0) return PutInt(tcp_.TakeError(), value, length);
     if (state_ == State::kConnecting || state_ == State::kSdp) return PutInt(0, value, length);
   }
-  if (IsTuning(level, name)) return GetTuning(name, value, length);
+  if (option_calls().IsTuning(level, name)) return option_calls().GetTuning(name, value, length);
   if (family_.native) {
     if (level == SOL_SOCKET && name == SO_DOMAIN) return PutInt(kFamilySdp, value, length);
     if (level == kLevelSdp && name == kSdpLastBindError) return PutInt(0, value, length);
     if (level == kLevelSdp) level = IPPROTO_TCP;
   }
-  if (level == SOL_SOCKET && name == SO_PEERNAME && state_ == State::kSdp) return PutPeerName(value, length);
+  if (level == SOL_SOCKET && name == SO_PEERNAME && state_ == State::kSdp)
+    return option_calls().PutPeerName(value, length);
   if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && options_.v6only && state_ == State::kSdp &&
       MayWrite(length, sizeof *length)) {
     *length = std::min<socklen_t>(*length, sizeof(int));  // ipv6(7)'s lengths are unsigned
@@ -140,13 +146,13 @@ int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t
     if (state_ == State::kListening)
       return GetTcpInfoListening(fd, static_cast<uint32_t>(listening_.listener->waiting()), value, length);
     if (state_ == State::kSdp) {
-      if (!foreign()) LookForRefusal();
-      return GetStreamInfo(fd, value, length);
+      if (!foreign()) looks().LookForRefusal();
+      return option_calls().GetStreamInfo(fd, value, length);
     }
   }
   // It would take the link's bytes.
   if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE && state_ == State::kSdp)
-    return ReceiveNothingMapped(value, length);
+    return option_calls().ReceiveNothingMapped(value, length);
   switch (options_.kept.Get(level, name, value, length)) {
     case KeptOptions::Answer::kKept:
       return 0;
@@ -159,37 +165,38 @@ int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t
 }
 
 // Unlike getpeername, it refuses a room that is too small.
-int StreamSocket::PutPeerName(void* value, socklen_t* length) const {
+int StreamSocket::OptionCalls::PutPeerName(void* value, socklen_t* length) const {
   if (!MayWrite(length, sizeof *length)) return Fail(EFAULT);
   if (static_cast<int>(*length) < 0) return Fail(EINVAL);
-  const engine::State engine_state = session_->engine().state();
+  const engine::State engine_state = s_.session_->engine().state();
   if (engine_state == engine::State::kAborted || engine_state == engine::State::kClosed)
     return Fail(ENOTCONN);
-  if (names_.peer.length < *length) return Fail(EINVAL);
+  if (s_.names_.peer.length < *length) return Fail(EINVAL);
   const socklen_t room = *length;
   if (!MayWrite(value, room)) return Fail(EFAULT);
-  if (room > 0) std::memcpy(value, &names_.peer.storage, room);
+  if (room > 0) std::memcpy(value, &s_.names_.peer.storage, room);
   return 0;
 }
 
-int StreamSocket::GetStreamInfo(int fd, void* value, socklen_t* length) {
-  Look();
-  const engine::Engine& e = session_->engine();
+int StreamSocket::OptionCalls::GetStreamInfo(int fd, void* value, socklen_t* length) {
+  s_.looks().Look();
+  const engine::Engine& e = s_.session_->engine();
   const engine::Stats& s = e.stats();
-  const uint64_t unsent = corked_.size() + Queued();
+  const uint64_t unsent = s_.corked_.size() + s_.limits().Queued();
   const StreamFacts facts{
       .tcp_state = static_cast<uint8_t>(
-          InCloseWait() ? TCP_CLOSE_WAIT : TcpState(e, session_->link_ended(), session_->has_unsent())),
+          s_.InCloseWait() ? TCP_CLOSE_WAIT
+                           : TcpState(e, s_.session_->link_ended(), s_.session_->has_unsent())),
       .bytes_out =
           s.bcopy_bytes_out + s.read_zcopy_bytes_out + s.write_zcopy_bytes_out + s.transaction_bytes_out,
       .bytes_in = s.bcopy_bytes_in + s.read_zcopy_bytes_in + s.write_zcopy_bytes_in + s.transaction_bytes_in,
       .unsent = unsent,
-      .alive = !session_->link_ended(),
+      .alive = !s_.session_->link_ended(),
   };
   return GetTcpInfo(fd, facts, value, length);
 }
 
-int StreamSocket::ReceiveNothingMapped(void* value, socklen_t* length) {
+int StreamSocket::OptionCalls::ReceiveNothingMapped(void* value, socklen_t* length) {
   if (!MayWrite(length, sizeof *length)) return Fail(EFAULT);
   ZeroCopyReceive request{};
   const auto given = std::min<socklen_t>(*length, sizeof request);
@@ -198,9 +205,9 @@ int StreamSocket::ReceiveNothingMapped(void* value, socklen_t* length) {
     return Fail(EINVAL);
   std::memcpy(&request, value, given);
   if (request.address % 4096 != 0) return Fail(EINVAL);
-  Look();
+  s_.looks().Look();
   const auto waiting =
-      static_cast<uint32_t>(std::min<uint64_t>(session_->engine().readable_bytes(), 0x7fffffff));
+      static_cast<uint32_t>(std::min<uint64_t>(s_.session_->engine().readable_bytes(), 0x7fffffff));
   request.to_be_read = std::min(request.length, waiting);
   request.length = 0;
   request.in_queue = waiting;
@@ -211,8 +218,8 @@ int StreamSocket::ReceiveNothingMapped(void* value, socklen_t* length) {
 }
 
 int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, socklen_t length) {
-  Lock lock = LockWithOwner();
-  if (IsTuning(level, name)) return SetTuning(name, value, length);
+  Lock lock = holders().LockWithOwner();
+  if (option_calls().IsTuning(level, name)) return option_calls().SetTuning(name, value, length);
   if (family_.native && level == kLevelSdp) level = IPPROTO_TCP;
   // A name or a number that is none is the kernel's to refuse.
   const int least = level == IPPROTO_TCP && name == TCP_ULP ? 1 : static_cast<int>(sizeof(int));
@@ -228,7 +235,7 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
   }
   switch (options_.kept.Set(fd, level, name, value, length)) {
     case KeptOptions::Answer::kKept:
-      AfterKeptOption(fd, level, name);
+      option_calls().AfterKeptOption(fd, level, name);
       return 0;
     case KeptOptions::Answer::kFailed:
       return -1;
@@ -254,62 +261,62 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
   return 0;
 }
 
-void StreamSocket::AfterKeptOption(int fd, int level, int name) {
+void StreamSocket::OptionCalls::AfterKeptOption(int fd, int level, int name) {
   // What the conventional connections of a listener inherit.
-  if (state_ == State::kListening) options_.kept.Apply(fd);
-  if (state_ != State::kSdp || foreign()) return;
+  if (s_.state_ == State::kListening) s_.options_.kept.Apply(fd);
+  if (s_.state_ != State::kSdp || s_.foreign()) return;
   if (level == SOL_SOCKET && name == SO_OOBINLINE)
-    session_->engine().SetOutOfBandInline(options_.kept.out_of_band_inline());
-  if (level == SOL_SOCKET && name == SO_RCVLOWAT) TakeUntold();
-  const bool enough =
-      engine().peer_closed() || (engine().readable_bytes() > 0 && engine().readable_bytes() >= LowWater());
+    s_.session_->engine().SetOutOfBandInline(s_.options_.kept.out_of_band_inline());
+  if (level == SOL_SOCKET && name == SO_RCVLOWAT) s_.looks().TakeUntold();
+  const bool enough = s_.engine().peer_closed() || (s_.engine().readable_bytes() > 0 &&
+                                                    s_.engine().readable_bytes() >= s_.limits().LowWater());
   if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
-    if (enough) board_.Bump();
-    AfterProgress();  // what the peer offers may have to come by itself now
+    if (enough) s_.board_.Bump();
+    s_.AfterProgress();  // what the peer offers may have to come by itself now
   }
-  if (level == IPPROTO_TCP && !corked_.empty() &&
-      (name == TCP_CORK ? !options_.kept.cork() : name == TCP_NODELAY)) {
-    corked_.Push(*session_);
-    AfterProgress();
-    LeaveToBackground();
+  if (level == IPPROTO_TCP && !s_.corked_.empty() &&
+      (name == TCP_CORK ? !s_.options_.kept.cork() : name == TCP_NODELAY)) {
+    s_.corked_.Push(*s_.session_);
+    s_.AfterProgress();
+    s_.upkeep().LeaveToBackground();
   }
 }
 
 // On the sockets of programs that ask for SDP; the threshold they know as an option of TCP's, too.
-bool StreamSocket::IsTuning(int level, int name) const {
-  return family_.native && (level == kLevelSdp ? ConnectionTuning::Knows(name)
-                                               : level == IPPROTO_TCP && name == kSdpZcopyThreshold);
+bool StreamSocket::OptionCalls::IsTuning(int level, int name) const {
+  return s_.family_.native && (level == kLevelSdp ? ConnectionTuning::Knows(name)
+                                                  : level == IPPROTO_TCP && name == kSdpZcopyThreshold);
 }
 
-int StreamSocket::SetTuning(int name, const void* value, socklen_t length) {
-  const bool set_up = state_ == State::kConnecting || state_ == State::kSdp;
+int StreamSocket::OptionCalls::SetTuning(int name, const void* value, socklen_t length) {
+  const bool set_up = s_.state_ == State::kConnecting || s_.state_ == State::kSdp;
   if (set_up && ConnectionTuning::IsForSetUp(name)) return Fail(EISCONN);
-  if (const int error = options_.kept.tuning().Set(name, value, length); error != 0) return Fail(error);
-  if (state_ == State::kListening) listening_.listener->SetTuning(options_.kept.tuning());
-  if (state_ != State::kSdp) return 0;
+  if (const int error = s_.options_.kept.tuning().Set(name, value, length); error != 0) return Fail(error);
+  if (s_.state_ == State::kListening) s_.listening_.listener->SetTuning(s_.options_.kept.tuning());
+  if (s_.state_ != State::kSdp) return 0;
   ApplyBcopyThreshold();
-  report_.PublishAll(*session_, names());
+  s_.report_.PublishAll(*s_.session_, s_.names());
   return 0;
 }
 
-int StreamSocket::GetTuning(int name, void* value, socklen_t* length) const {
-  const ConnectionTuning& tuning = options_.kept.tuning();
+int StreamSocket::OptionCalls::GetTuning(int name, void* value, socklen_t* length) const {
+  const ConnectionTuning& tuning = s_.options_.kept.tuning();
   if (name == kSdpZcopyThreshold) return PutInt(tuning.zcopy_threshold(), value, length);
   if (name == kSdpPrivateBuffers) {
-    if (state_ == State::kSdp) return PutInt(session_->engine().receive_buffers(), value, length);
+    if (s_.state_ == State::kSdp) return PutInt(s_.session_->engine().receive_buffers(), value, length);
     return PutInt(tuning.private_buffers() != 0 ? tuning.private_buffers() : config().receive_buffers, value,
                   length);
   }
-  if (state_ == State::kSdp)
-    return PutInt(static_cast<int>(session_->engine().stats().local_buffer_size), value, length);
+  if (s_.state_ == State::kSdp)
+    return PutInt(static_cast<int>(s_.session_->engine().stats().local_buffer_size), value, length);
   const uint32_t size =
       tuning.private_buffer_size() != 0 ? tuning.private_buffer_size() : config().receive_buffer_size;
   return PutInt(static_cast<int>(size), value, length);
 }
 
-void StreamSocket::ApplyBcopyThreshold() {
-  if (const auto threshold = options_.kept.tuning().bcopy_threshold())
-    session_->engine().SetZcopyThreshold(*threshold);
+void StreamSocket::OptionCalls::ApplyBcopyThreshold() {
+  if (const auto threshold = s_.options_.kept.tuning().bcopy_threshold())
+    s_.session_->engine().SetZcopyThreshold(*threshold);
 }
 
 }  // namespace sdp::preload

@@ -1,45 +1,51 @@
 // A StreamSocket that the program leaves alone, as the helper thread sees it (quiet_links.h).
+#include "preload/socket/holders.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/upkeep.h"
+#include "preload/socket/waiting.h"
 
 namespace sdp::preload {
 
+void StreamSocket::QuietLink::LookIfUnread(Time since) { socket_->upkeep().LookIfUnread(since); }
+void StreamSocket::QuietLink::TakeUnread() { socket_->upkeep().TakeUnread(); }
+
 // A process that shares the connection, and has as much unread as it may take off the link, enters the link
 // again with its next call (EnterShared).
-bool StreamSocket::HasQuietLink() const {
-  return state_ == State::kSdp && session_ != nullptr && !share_.not_inherited && !session_->link_ended() &&
-         !session_->full() && LinkFd() >= 0;
+bool StreamSocket::Upkeep::HasQuietLink() const {
+  return s_.state_ == State::kSdp && s_.session_ != nullptr && !s_.share_.not_inherited &&
+         !s_.session_->link_ended() && !s_.session_->full() && s_.LinkFd() >= 0;
 }
 
-void StreamSocket::LookIfUnread(Time since) {
-  std::unique_lock own(mutex_.own(), std::try_to_lock);
+void StreamSocket::Upkeep::LookIfUnread(Time since) {
+  std::unique_lock own(s_.mutex_.own(), std::try_to_lock);
   if (!own.owns_lock()) return;
-  if (state_ == State::kSdp && session_ != nullptr && !share_.not_inherited)
-    report_.PublishLate(*session_, names());
-  if (!HasQuietLink()) return QuietLinks::Leave(&quiet_);
-  if (session_->moving() || session_->ReadSince(since)) return;
+  if (s_.state_ == State::kSdp && s_.session_ != nullptr && !s_.share_.not_inherited)
+    s_.report_.PublishLate(*s_.session_, s_.names());
+  if (!HasQuietLink()) return QuietLinks::Leave(&s_.quiet_);
+  if (s_.session_->moving() || s_.session_->ReadSince(since)) return;
   // A device tells only of what comes after the queue was asked for that.
-  if (verbs::Pollable* const pollable = session_->queue_pair().pollable();
-      pollable != nullptr && share_.with == nullptr) {
-    if (!pollable->always_told()) TakeBeforeSleep(Awaited::kAll);
+  if (verbs::Pollable* const pollable = s_.session_->queue_pair().pollable();
+      pollable != nullptr && s_.share_.with == nullptr) {
+    if (!pollable->always_told()) s_.waiting().TakeBeforeSleep(Awaited::kAll);
     pollable->GiveBack();
-    if (session_->link_ended()) return QuietLinks::Leave(&quiet_);
+    if (s_.session_->link_ended()) return QuietLinks::Leave(&s_.quiet_);
   }
-  if (!LeaveBell() && QuietLinks::Watch(&quiet_, LinkOf(LinkFd()))) return;
+  if (!s_.waiting().LeaveBell() && QuietLinks::Watch(&s_.quiet_, s_.LinkOf(s_.LinkFd()))) return;
   own.unlock();
   TakeUnread();
 }
 
-void StreamSocket::TakeUnread() {
-  const Lock lock(mutex_);
-  if (quiet_.relied_on()) board_.WakeAll();
-  if (HasQuietLink() && !foreign()) {
-    if (!session_->moving()) OnlyLooks();
-    session_->ReadAvailable();
-    AfterProgress();
+void StreamSocket::Upkeep::TakeUnread() {
+  const Lock lock(s_.mutex_);
+  if (s_.quiet_.relied_on()) s_.board_.WakeAll();
+  if (HasQuietLink() && !s_.foreign()) {
+    if (!s_.session_->moving()) s_.holders().OnlyLooks();
+    s_.session_->ReadAvailable();
+    s_.AfterProgress();
     LeaveToBackground();
   }
-  if (!HasQuietLink()) return QuietLinks::Leave(&quiet_);
-  if (!session_->moving()) QuietLinks::Watch(&quiet_, LinkOf(LinkFd()));
+  if (!HasQuietLink()) return QuietLinks::Leave(&s_.quiet_);
+  if (!s_.session_->moving()) QuietLinks::Watch(&s_.quiet_, s_.LinkOf(s_.LinkFd()));
 }
 
 }  // namespace sdp::preload

@@ -1,77 +1,86 @@
 // What poll, select and epoll sets ask of a StreamSocket, and what they are told of it.
 #include <poll.h>
 
+#include "preload/socket/connector.h"
+#include "preload/socket/express_way.h"
+#include "preload/socket/holders.h"
+#include "preload/socket/lender.h"
+#include "preload/socket/limits.h"
+#include "preload/socket/looks.h"
+#include "preload/socket/server.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/waiting.h"
+#include "preload/socket/watch.h"
 
 namespace sdp::preload {
 
 short StreamSocket::ReadyNow() const {
-  return ReadyEvents(tcp_view(), {.low_water = LowWater(),
-                                  .writable = Writable(),
+  return ReadyEvents(tcp_view(), {.low_water = limits().LowWater(),
+                                  .writable = limits().Writable(),
                                   .urgent = urgent_mark_.urgent(engine()),
                                   .told = tcp_.has_queued_message(),
                                   .close_wait = InCloseWait()});
 }
 
-StreamSocket::Readiness StreamSocket::GetReadiness() {
+StreamSocket::Watch::Readiness StreamSocket::Watch::GetReadiness() {
   if (const auto readiness = ReadinessExpress()) return *readiness;
-  Lock lock(mutex_);
-  OnlyLooks();
-  if (state_ == State::kConnecting) StepAttempt();
-  if (state_ == State::kSdp && !foreign()) {
-    MendJump(lock, numbers_.any(), __builtin_frame_address(0));
+  Lock lock(s_.mutex_);
+  s_.holders().OnlyLooks();
+  if (s_.state_ == State::kConnecting) s_.connector().StepAttempt();
+  if (s_.state_ == State::kSdp && !s_.foreign()) {
+    s_.lender().MendJump(lock, s_.numbers_.any(), __builtin_frame_address(0));
   }
-  Readiness readiness{.state = state_, .shared = share_.with != nullptr};
-  if (state_ == State::kSdp && !foreign()) {
-    const std::optional<uint64_t> left = LeftInLink();
-    if (!left) session_->lends() ? (void)LookAtLink() : (void)TakeUntold();
-    if (queue_pair().pollable() == nullptr)
-      LookForRefusal();  // a device's queue is looked at before a sleep, and counted
-    WantBcopy(LowWater());
-    if (board_.full()) {
-      verbs::FileSource* const file_source = session_->queue_pair().file_source();
-      if (file_source != nullptr && file_source->TakeRoom()) NoteSendRoom();
+  Readiness readiness{.state = s_.state_, .shared = s_.share_.with != nullptr};
+  if (s_.state_ == State::kSdp && !s_.foreign()) {
+    const std::optional<uint64_t> left = s_.LeftInLink();
+    if (!left) s_.session_->lends() ? (void)s_.looks().LookAtLink() : (void)s_.looks().TakeUntold();
+    if (s_.queue_pair().pollable() == nullptr)
+      s_.looks().LookForRefusal();  // a device's queue is looked at before a sleep, and counted
+    s_.lender().WantBcopy(s_.limits().LowWater());
+    if (s_.board_.full()) {
+      verbs::FileSource* const file_source = s_.session_->queue_pair().file_source();
+      if (file_source != nullptr && file_source->TakeRoom()) s_.NoteSendRoom();
     }
-    readiness.events = ReadyNow();
-    readiness.watch = WatchEvents();
-    readiness.link_fd = LinkOf(-1);
-    readiness.looked = LooksBeforeSleep();
-    readiness.device = readiness.looked && queue_pair().pollable() != nullptr;
-    if (readiness.looked) readiness.look = sleeps_.budget.Next();
-    readiness.read_ahead = readiness.shared && engine().readable_bytes() >= kReadAheadOfShared;
-    const Board::Edges edges = board_.edges(engine());
+    readiness.events = s_.ReadyNow();
+    readiness.watch = s_.WatchEvents();
+    readiness.link_fd = s_.LinkOf(-1);
+    readiness.looked = s_.waiting().LooksBeforeSleep();
+    readiness.device = readiness.looked && s_.queue_pair().pollable() != nullptr;
+    if (readiness.looked) readiness.look = s_.sleeps_.budget.Next();
+    readiness.read_ahead = readiness.shared && s_.engine().readable_bytes() >= kReadAheadOfShared;
+    const Board::Edges edges = s_.board_.edges(s_.engine());
     readiness.read_edge = edges.read;
     readiness.write_edge = edges.write;
-    readiness.left_in_link = left.value_or(0) != 0 || session_->lends();
+    readiness.left_in_link = left.value_or(0) != 0 || s_.session_->lends();
     if (left.value_or(0) != 0) {
       readiness.events |= POLLIN | POLLRDNORM;
       // Who takes the message counts the edge. Whatever ends the connection takes the message first.
       ++readiness.read_edge;
     }
-    OpenExpress(/*inside=*/0);
-  } else if (state_ == State::kSdp && share_.not_inherited) {
+    s_.express_way().Open(/*inside=*/0);
+  } else if (s_.state_ == State::kSdp && s_.share_.not_inherited) {
     // Each call answers EIO at once (AwaitConnection). The connection's own edges do not reach this one.
     readiness.events = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLERR | POLLHUP;
     readiness.read_edge = readiness.write_edge = UINT64_MAX - 1;
-  } else if (state_ == State::kListening) {
-    readiness.listener_fds[0] = listening_.listener->sdp_fd();
-    readiness.listener_fds[1] = listening_.listener->ready_fd();
-    readiness.listener_fds[2] = listening_.listener->common_fd();
-    listening_.listener->NoteUse();
-  } else if (state_ == State::kNew && (tcp_.pending_error != 0 || tcp_.connect_failed)) {
+  } else if (s_.state_ == State::kListening) {
+    readiness.listener_fds[0] = s_.listening_.listener->sdp_fd();
+    readiness.listener_fds[1] = s_.listening_.listener->ready_fd();
+    readiness.listener_fds[2] = s_.listening_.listener->common_fd();
+    s_.listening_.listener->NoteUse();
+  } else if (s_.state_ == State::kNew && (s_.tcp_.pending_error != 0 || s_.tcp_.connect_failed)) {
     readiness.events = POLLOUT | POLLWRNORM | POLLHUP;
-    if (tcp_.pending_error != 0) readiness.events |= POLLERR;
-    if (tcp_.connect_failed) readiness.events |= POLLIN | POLLRDNORM | POLLRDHUP;
-    readiness.read_edge = readiness.write_edge = board_.edges().read;
+    if (s_.tcp_.pending_error != 0) readiness.events |= POLLERR;
+    if (s_.tcp_.connect_failed) readiness.events |= POLLIN | POLLRDNORM | POLLRDHUP;
+    readiness.read_edge = readiness.write_edge = s_.board_.edges().read;
   }
   return readiness;
 }
 
-bool StreamSocket::TakeOnConnections() {
-  std::lock_guard lock(mutex_);
-  if (state_ != State::kListening) return false;
-  if (listening_.listener->TakeOn()) return true;
-  (void)WasShutDown();
+bool StreamSocket::Watch::TakeOnConnections() {
+  std::lock_guard lock(s_.mutex_);
+  if (s_.state_ != State::kListening) return false;
+  if (s_.listening_.listener->TakeOn()) return true;
+  (void)s_.server().WasShutDown();
   return false;
 }
 
@@ -79,51 +88,51 @@ bool StreamSocket::HasUntold() const {
   return queue_pair().pollable() != nullptr && queue_pair().pollable()->has_untold();
 }
 
-bool StreamSocket::TakeUntold() {
-  if (!HasUntold()) return false;
-  queue_pair().pollable()->always_told() ? (void)LookAtLink() : Look();
+bool StreamSocket::Looks::TakeUntold() {
+  if (!s_.HasUntold()) return false;
+  s_.queue_pair().pollable()->always_told() ? (void)LookAtLink() : Look();
   return true;
 }
 
-void StreamSocket::AddWaiter(Waiter* waiter, iwarp::Bell* bell) {
-  std::lock_guard lock(mutex_.own());
-  board_.Add(waiter);
+void StreamSocket::Watch::AddWaiter(Waiter* waiter, iwarp::Bell* bell) {
+  std::lock_guard lock(s_.mutex_.own());
+  s_.board_.Add(waiter);
   // What has come already the caller finds before it sleeps.
-  if (bell != nullptr && MayHearByBell()) {
-    HearByBell(bell->name());
-  } else if (LeaveBell()) {
-    Look();
+  if (bell != nullptr && s_.waiting().MayHearByBell()) {
+    s_.waiting().HearByBell(bell->name());
+  } else if (s_.waiting().LeaveBell()) {
+    s_.looks().Look();
   }
 }
 
-void StreamSocket::RemoveWaiter(Waiter* waiter) {
-  std::lock_guard lock(mutex_.own());
-  board_.Remove(waiter);
-  if (LeaveBell()) Look();
+void StreamSocket::Watch::RemoveWaiter(Waiter* waiter) {
+  std::lock_guard lock(s_.mutex_.own());
+  s_.board_.Remove(waiter);
+  if (s_.waiting().LeaveBell()) s_.looks().Look();
 }
 
-StreamSocket::State StreamSocket::AddObserver(ReadinessObserver* observer, int fd) {
+StreamSocket::State StreamSocket::Watch::AddObserver(ReadinessObserver* observer, int fd) {
   if (ObserveExpress(observer, fd)) return State::kSdp;
-  std::lock_guard lock(mutex_);
-  if (state_ == State::kPlain) return State::kPlain;
-  bool taken = state_ == State::kSdp && !foreign() && TakeUntold();
-  if (LeaveBell()) {  // it belongs to another observer
-    Look();
+  std::lock_guard lock(s_.mutex_);
+  if (s_.state_ == State::kPlain) return State::kPlain;
+  bool taken = s_.state_ == State::kSdp && !s_.foreign() && s_.looks().TakeUntold();
+  if (s_.waiting().LeaveBell()) {  // it belongs to another observer
+    s_.looks().Look();
     taken = true;
   }
-  const short watch = state_ == State::kSdp && !foreign() ? WatchEvents() : -1;
-  board_.Observe(observer, fd, watch);
-  if (watch >= 0) observer->OnWatch(fd, LinkOf(fd), watch, *session_);
+  const short watch = s_.state_ == State::kSdp && !s_.foreign() ? s_.WatchEvents() : -1;
+  s_.board_.Observe(observer, fd, watch);
+  if (watch >= 0) observer->OnWatch(fd, s_.LinkOf(fd), watch, *s_.session_);
   // A wait may have asked the socket already. The link no longer tells of what was taken here.
   if (taken) observer->OnChange(fd);
-  return state_;
+  return s_.state_;
 }
 
-void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {
+void StreamSocket::Watch::RemoveObserver(ReadinessObserver* observer, int fd) {
   if (ForgetExpress(observer, fd)) return;
-  std::lock_guard lock(mutex_);
-  board_.Forget(observer, fd);
-  if (state_ == State::kSdp && LeaveBell()) Look();
+  std::lock_guard lock(s_.mutex_);
+  s_.board_.Forget(observer, fd);
+  if (s_.state_ == State::kSdp && s_.waiting().LeaveBell()) s_.looks().Look();
 }
 
 }  // namespace sdp::preload

@@ -8,8 +8,15 @@
 #include "preload/signal_end.h"
 #include "preload/socket/call.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/express_way.h"
 #include "preload/socket/iovec_cursor.h"
+#include "preload/socket/lender.h"
+#include "preload/socket/limits.h"
+#include "preload/socket/looks.h"
 #include "preload/socket/options.h"
+#include "preload/socket/upkeep.h"
+#include "preload/socket/urgent.h"
+#include "preload/socket/waiting.h"
 
 namespace sdp::preload {
 namespace {
@@ -45,68 +52,83 @@ size_t Peek(engine::Engine& e, ReceiveCursor& room, bool count_only) {
 
 }  // namespace
 
-struct StreamSocket::Receiving {
-  // Not an aggregate: GCC would clear all of it first, the cursor's spans, too.
-  Receiving(const iovec* iov, size_t count, int flags)
-      : room(iov, count), peek((flags & MSG_PEEK) != 0), truncates((flags & MSG_TRUNC) != 0) {}
-  ReceiveCursor room;
-  const bool peek;
-  const bool truncates;  // MSG_TRUNC: the bytes are not copied out
-  const size_t total = room.left();
-  size_t wanted = 0;  // for less the call waits
-  bool may_lend = false;
-  bool lends_ahead = false;   // lends its memory before anything is there
-  bool looked_ahead = false;  // before that
-  bool looked = false;        // at the link
-  bool slept = false;
-  size_t done = 0;
-  void Take(size_t bytes) {
-    done += bytes;
-    room.Advance(bytes);
+// One receive, from what is there to what the program gets.
+class StreamSocket::Receiving {
+ public:
+  // `taken`: bytes that the program has already got.
+  Receiving(StreamSocket& socket, const iovec* iov, size_t count, int flags, size_t taken)
+      : s_(socket),
+        room_(iov, count),
+        peek_((flags & MSG_PEEK) != 0),
+        truncates_((flags & MSG_TRUNC) != 0),
+        done_(taken) {
+    room_.Advance(taken);
   }
-  [[nodiscard]] bool takes_direct(const StreamSocket& socket) const {
-    return !peek && !truncates && socket.TakesDirect();
-  }
+  [[nodiscard]] size_t total() const { return total_; }
+  ssize_t Run(Call& call, int flags, int* out_flags);
+
+ private:
+  Step TakeReadable();
+  Step ByLoan();
+  Step LookForMore();
+  Step End();
+  Step AwaitData();
+  [[nodiscard]] bool takes_direct() const { return !peek_ && !truncates_ && s_.TakesDirect(); }
+
+  StreamSocket& s_;
+  Call* call_ = nullptr;
+  ReceiveCursor room_;
+  const size_t total_ = room_.left();
+  const bool peek_;
+  const bool truncates_;  // MSG_TRUNC: the bytes are not copied out
+  size_t wanted_ = 0;     // for less the call waits
+  bool may_lend_ = false;
+  bool lends_ahead_ = false;   // lends its memory before anything is there
+  bool looked_ahead_ = false;  // before that
+  bool looked_ = false;        // at the link
+  bool slept_ = false;
+  size_t done_;
 };
 
 ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) {
   size_t taken = 0;
   if (count == 1) {
-    if (const auto received = ReceiveExpress(*iov, flags, &taken)) {
+    if (const auto received = express_way().Receive(*iov, flags, &taken)) {
       if (out_flags != nullptr) *out_flags = 0;
       return *received;
     }
   }
   const SignalEnd::NoReturn on_end;
-  Receiving run(iov, count, flags);
-  run.Take(taken);
-  if (run.total == 0 && (flags & MSG_OOB) == 0) [[unlikely]]
+  Receiving receiving(*this, iov, count, flags, taken);
+  if (receiving.total() == 0 && (flags & MSG_OOB) == 0) [[unlikely]]
     return ReceiveNothing(fd, flags, out_flags);
   if (out_flags != nullptr) *out_flags = 0;
   Call call(this, fd, flags, Call::Way::kReceive);
   if (const auto result = call.Enter(__builtin_frame_address(0))) return *result;
-  if ((flags & MSG_OOB) != 0) return ReceiveOutOfBand(run.room.Rest(), flags, out_flags);
-  run.wanted = (flags & MSG_WAITALL) != 0 ? run.total : std::min(run.total, LowWater());
-  run.may_lend = call.blocks() && !run.peek && !tcp_.receive_shut && !run.truncates;
+  return receiving.Run(call, flags, out_flags);
+}
+
+ssize_t StreamSocket::Receiving::Run(Call& call, int flags, int* out_flags) {
+  call_ = &call;
+  if ((flags & MSG_OOB) != 0) return s_.urgent().ReceiveOutOfBand(room_.Rest(), flags, out_flags);
+  wanted_ = (flags & MSG_WAITALL) != 0 ? total_ : std::min(total_, s_.limits().LowWater());
+  may_lend_ = call.blocks() && !peek_ && !s_.tcp_.receive_shut && !truncates_;
   // 9.3: never for MSG_WAITALL.
-  run.lends_ahead = run.may_lend && run.wanted < run.total && AwaitsReadersMemory();
+  lends_ahead_ = may_lend_ && wanted_ < total_ && AwaitsReadersMemory();
   for (;;) {
-    if (!call.Usable(/*enough=*/run.done >= run.wanted && !run.peek))
-      return call.Ended(run.peek ? 0 : run.done);
-    Step step = TakeReadable(&run);
-    if (step == Step::kGoOn) step = ReceiveByLoan(call, &run);
-    if (step == Step::kGoOn) step = LookForMore(&run);
-    if (step == Step::kGoOn) step = EndOfReceive(call, &run);
-    if (step == Step::kGoOn) step = AwaitData(call, &run);
+    if (!call.Usable(/*enough=*/done_ >= wanted_ && !peek_)) return call.Ended(peek_ ? 0 : done_);
+    Step step = TakeReadable();
+    if (step == Step::kGoOn) step = ByLoan();
+    if (step == Step::kGoOn) step = LookForMore();
+    if (step == Step::kGoOn) step = End();
+    if (step == Step::kGoOn) step = AwaitData();
     if (step == Step::kFailed) return call.Failed(errno);
-    if (step == Step::kOver && (run.done == 0 || state_ != State::kSdp)) return call.Ended(run.done);
+    if (step == Step::kOver && (done_ == 0 || s_.state_ != State::kSdp)) return call.Ended(done_);
     if (step == Step::kDone || step == Step::kOver) break;
   }
-  if (!run.peek && run.done > 0) {
-    urgent_mark_.NoteRead();  // the next one is another
-  }
-  const ssize_t received = call.Done(run.done);
-  OpenExpress(/*inside=*/1);
+  if (!peek_ && done_ > 0) s_.urgent_mark_.NoteRead();  // the next one is another
+  const ssize_t received = call.Done(done_);
+  s_.express_way().Open(/*inside=*/1);
   return received;
 }
 
@@ -124,128 +146,127 @@ ssize_t StreamSocket::ReceiveNothing(int fd, int flags, int* out_flags) {
 
 // Takes what is there. kDone: the call stops at the urgent mark, as on TCP also at one that has come while it
 // slept; nothing is lent for what is behind it either.
-StreamSocket::Step StreamSocket::TakeReadable(Receiving* run) {
-  const engine::Engine& e = engine();
-  const auto stops = [&] { return !run->peek && run->done > 0 && e.at_mark(); };
+StreamSocket::Step StreamSocket::Receiving::TakeReadable() {
+  const engine::Engine& e = s_.engine();
+  const auto stops = [&] { return !peek_ && done_ > 0 && e.at_mark(); };
   // The handler of a SIGURG that came meanwhile is first.
-  if (!run->peek && run->done == 0 && e.at_mark() && !(run->slept && board_.has_owner())) PassMark();
-  if (run->peek) run->done = 0;
+  if (!peek_ && done_ == 0 && e.at_mark() && !(slept_ && s_.board_.has_owner())) s_.urgent().PassMark();
+  if (peek_) done_ = 0;
   if (stops()) return Step::kDone;
-  if (e.readable_bytes() == 0 && run->takes_direct(*this)) run->done += session_->ReceiveDirect(&run->room);
+  if (e.readable_bytes() == 0 && takes_direct()) done_ += s_.session_->ReceiveDirect(&room_);
   if (e.readable_bytes() == 0) return Step::kGoOn;
-  engine::Engine& from = session_->engine();
-  if (!run->truncates && !run->room.MayWrite(from.readable_bytes())) {
+  engine::Engine& from = s_.session_->engine();
+  if (!truncates_ && !room_.MayWrite(from.readable_bytes())) {
     errno = EFAULT;
-    return run->done == 0 ? Step::kFailed : Step::kDone;
+    return done_ == 0 ? Step::kFailed : Step::kDone;
   }
-  if (run->peek) {
-    run->done = Peek(from, run->room, run->truncates);
+  if (peek_) {
+    done_ = Peek(from, room_, truncates_);
     return Step::kGoOn;
   }
-  run->done += Take(from, run->room, run->truncates);
-  session_->Pump();  // what was read is credit for the peer
-  if (run->room.left() > 0 && e.readable_bytes() == 0 && run->takes_direct(*this)) {
-    run->done += session_->ReceiveDirect(&run->room);
+  done_ += Take(from, room_, truncates_);
+  s_.session_->Pump();  // what was read is credit for the peer
+  if (room_.left() > 0 && e.readable_bytes() == 0 && takes_direct()) {
+    done_ += s_.session_->ReceiveDirect(&room_);
     if (e.readable_bytes() != 0) return Step::kAgain;  // a part of the next has room
   }
   return stops() ? Step::kDone : Step::kGoOn;
 }
 
 // Reads what the peer lends into the program's memory, or lends that, where it is worth it.
-StreamSocket::Step StreamSocket::ReceiveByLoan(Call& call, Receiving* run) {
-  const engine::Engine& e = engine();
-  if (e.advertised_bytes() == 0 && !run->lends_ahead) [[likely]]
+StreamSocket::Step StreamSocket::Receiving::ByLoan() {
+  const engine::Engine& e = s_.engine();
+  if (e.advertised_bytes() == 0 && !lends_ahead_) [[likely]]
     return Step::kGoOn;
-  const MutableBytes front = run->room.Front();
+  const MutableBytes front = room_.Front();
   const engine::SinkWish wish =
-      run->may_lend && !front.empty() ? e.sink_wish(front.size()) : engine::SinkWish::kNothing;
-  const bool ahead = wish == engine::SinkWish::kAdvertise && run->done == 0 && run->lends_ahead;
-  if (ahead && !run->looked_ahead && !session_->link_ended()) {
-    run->looked_ahead = true;  // what is there already cannot be written any more
-    session_->ReadAvailable();
-    AfterProgress();
+      may_lend_ && !front.empty() ? e.sink_wish(front.size()) : engine::SinkWish::kNothing;
+  const bool ahead = wish == engine::SinkWish::kAdvertise && done_ == 0 && lends_ahead_;
+  if (ahead && !looked_ahead_ && !s_.session_->link_ended()) {
+    looked_ahead_ = true;  // what is there already cannot be written any more
+    s_.session_->ReadAvailable();
+    s_.AfterProgress();
     return Step::kAgain;
   }
   if (wish != engine::SinkWish::kRead && !ahead) {
-    if (run->done < (run->peek ? run->total : run->wanted)) WantBcopy(run->peek ? run->total : 1);
+    if (done_ < (peek_ ? total_ : wanted_)) s_.lender().WantBcopy(peek_ ? total_ : 1);
     return Step::kGoOn;
   }
   int error = 0;
-  const auto moved = ReceiveLent(call, front, wish == engine::SinkWish::kAdvertise, &error);
-  if (!moved) WantBcopy(1);  // this call cannot read what the peer offers: the peer is to send it
-  run->lends_ahead = run->lends_ahead && !ahead;
-  run->room.Advance(moved.value_or(0));
-  run->done += moved.value_or(0);
-  if (call.After(error) == Call::Woke::kOver) return Step::kOver;
-  return moved && run->done < run->total ? Step::kAgain : Step::kGoOn;
+  const auto moved = s_.lender().ReceiveLent(*call_, front, wish == engine::SinkWish::kAdvertise, &error);
+  if (!moved) s_.lender().WantBcopy(1);  // this call cannot read what the peer offers: the peer is to send it
+  lends_ahead_ = lends_ahead_ && !ahead;
+  room_.Advance(moved.value_or(0));
+  done_ += moved.value_or(0);
+  if (call_->After(error) == Call::Woke::kOver) return Step::kOver;
+  return moved && done_ < total_ ? Step::kAgain : Step::kGoOn;
 }
 
 // Enough is there, or a look at the link may bring more. kGoOn: less than the call waits for.
-StreamSocket::Step StreamSocket::LookForMore(Receiving* run) {
+StreamSocket::Step StreamSocket::Receiving::LookForMore() {
   if (ForcesTransactions()) [[unlikely]]
-    corked_.Push(*session_);
-  if (run->peek && run->done < run->total && !run->looked) {
+    s_.corked_.Push(*s_.session_);
+  if (peek_ && done_ < total_ && !looked_) {
     // Programs look again and again until enough is there.
-    run->looked = true;
-    session_->ReadAvailable();
-    AfterProgress();
+    looked_ = true;
+    s_.session_->ReadAvailable();
+    s_.AfterProgress();
     return Step::kAgain;
   }
-  if (run->done >= run->wanted) {
+  if (done_ >= wanted_) {
     // What has come since the last look, by a poll before this call perhaps, is the program's, too.
-    const bool more = !run->peek && run->room.left() > 0 && !run->looked && share_.with == nullptr &&
-                      !session_->being_read() && (!session_->ReadLately() || HasUntold());
+    const bool more = !peek_ && room_.left() > 0 && !looked_ && s_.share_.with == nullptr &&
+                      !s_.session_->being_read() && (!s_.session_->ReadLately() || s_.HasUntold());
     if (!more) return Step::kDone;
-    run->looked = true;
-    const bool comes = run->takes_direct(*this) && session_->ComesDirect();
-    return comes || LookAtLink(/*takes=*/true) ? Step::kAgain : Step::kDone;
+    looked_ = true;
+    const bool comes = takes_direct() && s_.session_->ComesDirect();
+    return comes || s_.looks().LookAtLink(/*takes=*/true) ? Step::kAgain : Step::kDone;
   }
-  const bool at_mark =
-      run->peek && run->done > 0 && run->done < std::min<uint64_t>(run->total, engine().readable_bytes());
+  const bool at_mark = peek_ && done_ > 0 && done_ < std::min<uint64_t>(total_, s_.engine().readable_bytes());
   return at_mark ? Step::kDone : Step::kGoOn;
 }
 
 // Less is there than the call waits for. kGoOn: more may come.
-StreamSocket::Step StreamSocket::EndOfReceive(Call& call, Receiving* run) {
-  switch (preload::EndOfReceive(tcp_view(), run->peek)) {
+StreamSocket::Step StreamSocket::Receiving::End() {
+  switch (preload::EndOfReceive(s_.tcp_view(), peek_)) {
     case ReceiveEnd::kError:
-      if (run->done > 0) return Step::kDone;
-      errno = tcp_.TakeError();
+      if (done_ > 0) return Step::kDone;
+      errno = s_.tcp_.TakeError();
       return Step::kFailed;
     case ReceiveEnd::kShut:
-      if (run->looked) return Step::kDone;
-      run->looked = true;
-      LookAtLink(/*takes=*/true);
+      if (looked_) return Step::kDone;
+      looked_ = true;
+      s_.looks().LookAtLink(/*takes=*/true);
       return Step::kAgain;
     case ReceiveEnd::kEndOfStream:
       return Step::kDone;
     case ReceiveEnd::kWaits:
       break;
   }
-  const bool looks_first = !call.blocks() || options_.kept.receive_timeout() != Duration::zero() ||
-                           share_.with != nullptr || !session_->may_sleep_in_read();
-  if (run->looked || !looks_first) return Step::kGoOn;
-  run->looked = true;
-  const auto wanted = call.blocks() ? Session::PollFor::kSleep : Session::PollFor::kNow;
-  if (LookAtLink(/*takes=*/true, wanted) || !LooksBeforeSleep()) return Step::kAgain;
+  const bool looks_first = !call_->blocks() || s_.options_.kept.receive_timeout() != Duration::zero() ||
+                           s_.share_.with != nullptr || !s_.session_->may_sleep_in_read();
+  if (looked_ || !looks_first) return Step::kGoOn;
+  looked_ = true;
+  const auto wanted = call_->blocks() ? Session::PollFor::kSleep : Session::PollFor::kNow;
+  if (s_.looks().LookAtLink(/*takes=*/true, wanted) || !s_.waiting().LooksBeforeSleep()) return Step::kAgain;
   return Step::kGoOn;
 }
 
-StreamSocket::Step StreamSocket::AwaitData(Call& call, Receiving* run) {
-  if (!call.blocks()) {
-    if (run->done > 0) return Step::kDone;
-    LeaveToBackground();
-    use_.found_nothing = CoarseNow();
-    OpenExpress(/*inside=*/1);
+StreamSocket::Step StreamSocket::Receiving::AwaitData() {
+  if (!call_->blocks()) {
+    if (done_ > 0) return Step::kDone;
+    s_.upkeep().LeaveToBackground();
+    s_.use_.found_nothing = CoarseNow();
+    s_.express_way().Open(/*inside=*/1);
     errno = EAGAIN;
     return Step::kFailed;
   }
-  run->slept = true;
-  const bool direct = run->takes_direct(*this);
+  slept_ = true;
+  const bool direct = takes_direct();
   const int error =
-      call.SleepForData(verbs::SleeperMemory::kOthers, direct ? Awaited::kMessage : Awaited::kData);
-  if (direct) run->looked = false;  // what is in the link may not be Data
-  return call.After(error) == Call::Woke::kOver ? Step::kOver : Step::kAgain;
+      call_->SleepForData(verbs::SleeperMemory::kOthers, direct ? Awaited::kMessage : Awaited::kData);
+  if (direct) looked_ = false;  // what is in the link may not be Data
+  return call_->After(error) == Call::Woke::kOver ? Step::kOver : Step::kAgain;
 }
 
 }  // namespace sdp::preload

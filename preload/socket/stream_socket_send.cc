@@ -8,7 +8,11 @@
 #include "preload/signal_end.h"
 #include "preload/socket/call.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/express_way.h"
 #include "preload/socket/iovec_cursor.h"
+#include "preload/socket/lender.h"
+#include "preload/socket/limits.h"
+#include "preload/socket/looks.h"
 #include "preload/socket/options.h"
 
 namespace sdp::preload {
@@ -28,172 +32,215 @@ constexpr size_t kMostToNobody = 512 * 1024;
 // How often a program that goes on sending looks whether the link is over.
 constexpr uint64_t kCallsBetweenGlances = 256;
 
+// How long TCP keeps back a frame that is not full (tcp(7), TCP_CORK).
+constexpr Duration kLongestCork = std::chrono::milliseconds(200);
+
 }  // namespace
 
-struct StreamSocket::Sending {
-  // Not an aggregate: GCC would clear all of it first, the cursor's spans, too.
-  Sending(const iovec* iov, size_t count, int message_flags)
-      : data(iov, count), flags{.out_of_band = (message_flags & MSG_OOB) != 0} {}
-  SendCursor data;
-  const size_t total = data.left();
-  engine::SendFlags flags;
-  bool promised = false;       // poll told a caller that does not block of room
-  bool looked = false;         // for credit that has come meanwhile
-  bool found_end = false;      // the link has ended under this call
-  bool ahead = false;          // then: some of the data had left before
-  Time credit_until = kNever;  // the end of kPatienceForCredit
-  [[nodiscard]] size_t done() const { return total - data.left(); }
+// One send, from the program's bytes to what it returns.
+class StreamSocket::Sending {
+ public:
+  Sending(StreamSocket& socket, Call& call, const iovec* iov, size_t count, int flags)
+      : s_(socket),
+        call_(call),
+        data_(iov, count),
+        corks_((flags & MSG_MORE) != 0),
+        flags_{.out_of_band = (flags & MSG_OOB) != 0} {}
+  ssize_t Run(std::span<const iovec> pieces);
+
+ private:
+  void LookAhead();
+  [[nodiscard]] bool MayCork() const;
+  // Keeps the pieces for the next message, if time and room allow. Returns false if they are to be sent at
+  // once.
+  bool Cork(std::span<const iovec> pieces);
+  std::optional<ssize_t> End();
+  Step ByLoan();
+  Step ByCopy();
+  Step AwaitRoom();
+  void TakeCredit();
+  std::optional<ssize_t> EndOfLink();
+  // In CLOSE_WAIT, when the peer has gone: takes the bytes as TCP does. The reset that answers them is the
+  // next call's error.
+  ssize_t ToNobody();
+  [[nodiscard]] size_t done() const { return total_ - data_.left(); }
+
+  StreamSocket& s_;
+  Call& call_;
+  SendCursor data_;
+  const size_t total_ = data_.left();
+  const bool corks_;
+  engine::SendFlags flags_;
+  bool promised_ = false;       // poll told a caller that does not block of room
+  bool looked_ = false;         // for credit that has come meanwhile
+  bool found_end_ = false;      // the link has ended under this call
+  bool ahead_ = false;          // then: some of the data had left before
+  Time credit_until_ = kNever;  // the end of kPatienceForCredit
 };
 
 ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   if (count == 1) {
-    if (const auto sent = SendExpress(*iov, flags)) return *sent;
+    if (const auto sent = express_way().Send(*iov, flags)) return *sent;
   }
   const SignalEnd::NoReturn on_end;
   if ((flags & MSG_ZEROCOPY) != 0) [[unlikely]]
     return SendZeroCopy(fd, iov, count, flags & ~MSG_ZEROCOPY);
   Call call(this, fd, flags, Call::Way::kSend);
   if (const auto result = call.Enter(__builtin_frame_address(0))) return *result;
-  Sending send(iov, count, flags);
-  if (!call.blocks()) send.promised = Writable();
-  LookAheadOfSend(send.total);
-  if (MayCork(call, send, flags) && Cork({iov, count}, send.total)) return static_cast<ssize_t>(send.total);
-  share_.reader_elsewhere_until = kNever;
+  return Sending(*this, call, iov, count, flags).Run({iov, count});
+}
+
+ssize_t StreamSocket::Sending::Run(std::span<const iovec> pieces) {
+  if (!call_.blocks()) promised_ = s_.limits().Writable();
+  LookAhead();
+  if (MayCork() && Cork(pieces)) return static_cast<ssize_t>(total_);
+  s_.share_.reader_elsewhere_until = kNever;
   for (;;) {
-    if (!call.Usable()) return call.Ended(send.done());
-    if (const auto end = EndOfSend(call, send)) return *end;
-    Step step = SendByLoan(call, &send);
-    if (step == Step::kGoOn) step = SendByCopy(&send);
-    if (step == Step::kGoOn) step = AwaitRoom(call, &send);
-    if (step == Step::kOver) return call.Ended(send.done());
+    if (!call_.Usable()) return call_.Ended(done());
+    if (const auto end = End()) return *end;
+    Step step = ByLoan();
+    if (step == Step::kGoOn) step = ByCopy();
+    if (step == Step::kGoOn) step = AwaitRoom();
+    if (step == Step::kOver) return call_.Ended(done());
     if (step == Step::kDone) break;
   }
-  if (send.found_end) {
-    if (const auto end = EndOfLink(call, send)) return *end;
+  if (found_end_) {
+    if (const auto end = EndOfLink()) return *end;
   }
   TakeCredit();
-  const ssize_t sent = call.Done(send.done());
-  OpenExpress(/*inside=*/1);
-  return sent == 0 && send.total > 0 ? Fail(EAGAIN) : sent;
+  const ssize_t sent = call_.Done(done());
+  s_.express_way().Open(/*inside=*/1);
+  return sent == 0 && total_ > 0 ? Fail(EAGAIN) : sent;
 }
 
 // What TCP would know before it takes anything.
-void StreamSocket::LookAheadOfSend(size_t total) {
-  if (total == 0) return LookToTheEnd();
-  if (use_.calls - use_.calls_at_glance >= kCallsBetweenGlances) {
-    use_.calls_at_glance = use_.calls;
-    GlanceAtLink();
+void StreamSocket::Sending::LookAhead() {
+  if (total_ == 0) return s_.looks().LookToTheEnd();
+  if (s_.use_.calls - s_.use_.calls_at_glance >= kCallsBetweenGlances) {
+    s_.use_.calls_at_glance = s_.use_.calls;
+    s_.looks().GlanceAtLink();
   }
-  LookForRefusal();
+  s_.looks().LookForRefusal();
 }
 
-bool StreamSocket::MayCork(const Call& call, const Sending& send, int flags) const {
-  const bool more =
-      (flags & MSG_MORE) != 0 || options_.kept.cork() || (call.blocks() && ForcesTransactions());
-  return more && !send.flags.out_of_band && send.total > 0 && tcp_.pending_error == 0 && engine().can_send();
+bool StreamSocket::Sending::MayCork() const {
+  const bool more = corks_ || s_.options_.kept.cork() || (call_.blocks() && ForcesTransactions());
+  return more && !flags_.out_of_band && total_ > 0 && s_.tcp_.pending_error == 0 && s_.engine().can_send();
+}
+
+bool StreamSocket::Sending::Cork(std::span<const iovec> pieces) {
+  if (s_.share_.with != nullptr) return false;  // the others would not know of it
+  Corked& corked = s_.corked_;
+  if (!corked.Fits(s_.session_->engine(), total_, s_.limits().SendRoom(), config().send_buffer)) return false;
+  if (corked.empty()) {
+    const Duration longest = ForcesTransactions() ? Background::kGrace : kLongestCork;
+    corked.SetDue(Now() + longest);
+    if (!Background::Add(&s_.task_, longest)) return false;
+  }
+  corked.Append(pieces);
+  return true;
 }
 
 // Returns what the call returns if nothing can be sent any more.
-std::optional<ssize_t> StreamSocket::EndOfSend(Call& call, const Sending& send) {
-  if (!CannotSend()) [[likely]]
+std::optional<ssize_t> StreamSocket::Sending::End() {
+  if (!s_.CannotSend()) [[likely]]
     return std::nullopt;
-  if (send.done() > 0) return call.Done(send.done());
-  if (tcp_.pending_error == 0) LookToTheEnd();  // a reset comes before that
-  if (tcp_.pending_error != 0) return call.Failed(tcp_.TakeError());
-  return InCloseWait() ? SendToNobody(send.total) : call.Failed(EPIPE);
+  if (done() > 0) return call_.Done(done());
+  if (s_.tcp_.pending_error == 0) s_.looks().LookToTheEnd();  // a reset comes before that
+  if (s_.tcp_.pending_error != 0) return call_.Failed(s_.tcp_.TakeError());
+  return s_.InCloseWait() ? ToNobody() : call_.Failed(EPIPE);
 }
 
 // Lends the program's memory to the peer, where that is worth it. kGoOn: the data is to be copied.
-StreamSocket::Step StreamSocket::SendByLoan(Call& call, Sending* send) {
-  if (!call.blocks() || send->flags.out_of_band || !corked_.empty()) return Step::kGoOn;
-  const Bytes front = send->data.Front();
+StreamSocket::Step StreamSocket::Sending::ByLoan() {
+  if (!call_.blocks() || flags_.out_of_band || !s_.corked_.empty()) return Step::kGoOn;
+  const Bytes front = data_.Front();
   if (front.empty()) return Step::kGoOn;
-  if (!engine().wants_source(front.size())) return Step::kGoOn;
+  if (!s_.engine().wants_source(front.size())) return Step::kGoOn;
   int error = 0;
-  send->data.Advance(SendLent(call, front, &error));
-  if (error == EAGAIN && Now() < call.Deadline()) error = 0;
-  if (call.After(error) == Call::Woke::kOver) return Step::kOver;
-  if (send->data.left() == 0) return Step::kDone;
-  return foreign() || CannotSend() ? Step::kAgain : Step::kGoOn;
+  data_.Advance(s_.lender().SendLent(call_, front, &error));
+  if (error == EAGAIN && Now() < call_.Deadline()) error = 0;
+  if (call_.After(error) == Call::Woke::kOver) return Step::kOver;
+  if (data_.left() == 0) return Step::kDone;
+  return s_.foreign() || s_.CannotSend() ? Step::kAgain : Step::kGoOn;
 }
 
 // Sends what room and credit allow. kGoOn: there is more.
-StreamSocket::Step StreamSocket::SendByCopy(Sending* send) {
-  SendCursor& data = send->data;
-  send->ahead = send->done() > 0;
-  while (data.left() > 0) {
+StreamSocket::Step StreamSocket::Sending::ByCopy() {
+  ahead_ = done() > 0;
+  while (data_.left() > 0) {
     // A write of more pieces than one Rest() names goes on; its out-of-band byte is the very last.
-    const size_t left = data.left();
+    const size_t left = data_.left();
     size_t room = SIZE_MAX;
-    if (!send->flags.out_of_band) room = left < kLeastRoom ? SendRoom() : LinkRoom(left);
+    if (!flags_.out_of_band) room = left < kLeastRoom ? s_.limits().SendRoom() : s_.LinkRoom(left);
     if (room == 0) {
-      NoteSendRoom();
+      s_.NoteSendRoom();
       break;
     }
-    const auto rest = data.Rest(room);
-    engine::SendFlags flags = send->flags;
-    flags.out_of_band = flags.out_of_band && !data.RestIsMore(rest);
+    const auto rest = data_.Rest(room);
+    engine::SendFlags flags = flags_;
+    flags.out_of_band = flags.out_of_band && !data_.RestIsMore(rest);
     size_t moved;
-    data.Advance(corked_.Send(*session_, rest, flags, &moved));
+    data_.Advance(s_.corked_.Send(*s_.session_, rest, flags, &moved));
     if (moved == 0) break;
-    share_.reader_elsewhere_until = kNever;
-    if (data.left() == 0 || session_->end_unread()) break;
-    send->ahead = true;
+    s_.share_.reader_elsewhere_until = kNever;
+    if (data_.left() == 0 || s_.session_->end_unread()) break;
+    ahead_ = true;
   }
-  send->found_end = session_->end_unread();
-  return send->found_end || data.left() == 0 ? Step::kDone : Step::kGoOn;
+  found_end_ = s_.session_->end_unread();
+  return found_end_ || data_.left() == 0 ? Step::kDone : Step::kGoOn;
 }
 
 // Bytes were kept for want of credit, which may have come: else they would wait for the helper.
-void StreamSocket::TakeCredit() {
-  if (foreign() || engine().buffered_bytes() == 0 || session_->being_read()) [[likely]]
+void StreamSocket::Sending::TakeCredit() {
+  if (s_.foreign() || s_.engine().buffered_bytes() == 0 || s_.session_->being_read()) [[likely]]
     return;
   const Time now = Now();
-  if (now < use_.look_for_credit) return;
-  if (!LookAtLink()) use_.look_for_credit = now + kBetweenLooksForCredit;
+  if (now < s_.use_.look_for_credit) return;
+  if (!s_.looks().LookAtLink()) s_.use_.look_for_credit = now + kBetweenLooksForCredit;
 }
 
 // The link has ended, and no thread has read that yet. Nothing: what was sent before counts.
-std::optional<ssize_t> StreamSocket::EndOfLink(Call& call, const Sending& send) {
-  while (session_->ReadAvailable()) {
+std::optional<ssize_t> StreamSocket::Sending::EndOfLink() {
+  while (s_.session_->ReadAvailable()) {
   }
-  AfterProgress();
-  if (send.ahead || session_->queue_pair().failed_midway()) return std::nullopt;
-  if (InCloseWait()) return SendToNobody(send.total);
+  s_.AfterProgress();
+  if (ahead_ || s_.session_->queue_pair().failed_midway()) return std::nullopt;
+  if (s_.InCloseWait()) return ToNobody();
   // As on TCP: what finds the connection gone has not been sent.
-  return call.Failed(tcp_.pending_error != 0 ? tcp_.TakeError() : EPIPE);
+  return call_.Failed(s_.tcp_.pending_error != 0 ? s_.tcp_.TakeError() : EPIPE);
 }
 
 // There is no credit, or no room. The peer may have granted some meanwhile. kDone: a call that does not wait
 // takes no more.
-StreamSocket::Step StreamSocket::AwaitRoom(Call& call, Sending* send) {
-  const bool copies_all = send->flags.buffering == engine::Buffering::kFull;
-  if (!std::exchange(send->looked, true) && LookAtLink() && (Writable() || CannotSend())) return Step::kAgain;
-  if (!call.blocks()) {
+StreamSocket::Step StreamSocket::Sending::AwaitRoom() {
+  const bool copies_all = flags_.buffering == engine::Buffering::kFull;
+  if (!std::exchange(looked_, true) && s_.looks().LookAtLink() && (s_.limits().Writable() || s_.CannotSend()))
+    return Step::kAgain;
+  if (!call_.blocks()) {
     // Room was promised where there is no credit: it is taken by copying, or the caller would be told EAGAIN
     // after POLLOUT.
-    if (!send->promised || send->done() > 0 || copies_all) return Step::kDone;
-    send->flags.buffering = engine::Buffering::kFull;
+    if (!promised_ || done() > 0 || copies_all) return Step::kDone;
+    flags_.buffering = engine::Buffering::kFull;
     return Step::kAgain;
   }
-  if (send->credit_until == kNever) send->credit_until = Now() + kPatienceForCredit;
-  Call::Woke woke = call.Sleep(send->credit_until);
+  if (credit_until_ == kNever) credit_until_ = Now() + kPatienceForCredit;
+  Call::Woke woke = call_.Sleep(credit_until_);
   if (woke == Call::Woke::kLate && !copies_all) {
-    send->flags.buffering = engine::Buffering::kFull;
-  } else if (woke == Call::Woke::kLate && !Writable()) {
-    woke = call.Sleep();
+    flags_.buffering = engine::Buffering::kFull;
+  } else if (woke == Call::Woke::kLate && !s_.limits().Writable()) {
+    woke = call_.Sleep();
   }
   return woke == Call::Woke::kOver ? Step::kOver : Step::kAgain;
 }
 
-ssize_t StreamSocket::SendToNobody(size_t bytes) {
-  if (bytes == 0) return 0;
-  bytes = std::min(bytes, kMostToNobody);
-  tcp_.pending_error = EPIPE;
-  tcp_.send_shut = true;
-  board_.Bump();
-  AfterProgress();
-  return static_cast<ssize_t>(bytes);
+ssize_t StreamSocket::Sending::ToNobody() {
+  if (total_ == 0) return 0;
+  s_.tcp_.pending_error = EPIPE;
+  s_.tcp_.send_shut = true;
+  s_.board_.Bump();
+  s_.AfterProgress();
+  return static_cast<ssize_t>(std::min(total_, kMostToNobody));
 }
 
 }  // namespace sdp::preload

@@ -5,9 +5,13 @@
 #include <poll.h>
 #include <signal.h>
 
+#include "preload/socket/looks.h"
 #include "preload/socket/owner_signal.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/upkeep.h"
+#include "preload/socket/urgent.h"
+#include "preload/socket/waiting.h"
 
 namespace sdp::preload {
 
@@ -16,41 +20,43 @@ void StreamSocket::OwnerChanged(int fd) {
   board_.SetHasOwner(HasOwner(fd));
   if (state_ == State::kListening) listening_.listener->SetSignals(board_.has_owner() ? fd : -1);
   if (state_ != State::kSdp || foreign()) return;
-  if (LeaveBell()) Look();  // the kernel tells the owner of doorbells alone
-  LeaveToBackground();
+  if (waiting().LeaveBell()) looks().Look();  // the kernel tells the owner of doorbells alone
+  upkeep().LeaveToBackground();
 }
 
 // With the lock held, after what came was read.
-void StreamSocket::TellOwner() {
-  if (!urgent_mark_.TakeAnnouncement(engine())) return;
-  if (!numbers_.none() && SignalUrgent(numbers_.any())) urgent_mark_.NoteRaised();
+void StreamSocket::Urgent::TellOwner() {
+  if (!s_.urgent_mark_.TakeAnnouncement(s_.engine())) return;
+  if (!s_.numbers_.none() && SignalUrgent(s_.numbers_.any())) s_.urgent_mark_.NoteRaised();
 }
 
 // A read that sleeps ends with EINTR, as on TCP, if that signal's handler wants it. The handler itself runs
 // behind the lock, too late to interrupt anything.
-bool StreamSocket::UrgentInterrupts() {
-  return urgent_mark_.TakeRaised() && session_->engine().readable_bytes() == 0 && InterruptsCalls(SIGURG);
+bool StreamSocket::Urgent::UrgentInterrupts() {
+  return s_.urgent_mark_.TakeRaised() && s_.session_->engine().readable_bytes() == 0 &&
+         InterruptsCalls(SIGURG);
 }
 
 // Nothing waits to be sent. A reader in its sleep hears of everything itself, and gives the connection back
 // when it is through.
-Background::Wait StreamSocket::IdleWait() {
-  Background::Wait wait{.done = corked_.empty(), .deadline = corked_.due()};
+Background::Wait StreamSocket::Upkeep::IdleWait() {
+  Background::Wait wait{.done = s_.corked_.empty(), .deadline = s_.corked_.due()};
   if (!ListensForPeer()) return wait;
   wait.done = false;
-  if (session_->being_read() || HasSleepers()) return wait;
-  const Background::Wait link = LinkWait(numbers_.any(), wait.deadline);
+  if (s_.session_->being_read() || s_.HasSleepers()) return wait;
+  const Background::Wait link = LinkWait(s_.numbers_.any(), wait.deadline);
   // Room is of no interest.
   if ((link.events & POLLIN) == 0)
-    return {.deadline = std::min(wait.deadline, Now() + share_.NextLook(calls_inside_.kept()))};
+    return {.deadline = std::min(wait.deadline, Now() + s_.share_.NextLook(s_.calls_inside_.kept()))};
   return {.fd = link.fd, .events = POLLIN, .deadline = wait.deadline};
 }
 
-bool StreamSocket::ListensForPeer() {
-  if (state_ != State::kSdp || foreign() || session_->link_ended() || numbers_.none()) return false;
+bool StreamSocket::Upkeep::ListensForPeer() {
+  if (s_.state_ != State::kSdp || s_.foreign() || s_.session_->link_ended() || s_.numbers_.none())
+    return false;
   // Shut down both ways: what comes is answered with a reset.
-  const bool refuses = tcp_.receive_shut && !engine().can_send() && !engine().peer_closed();
-  return board_.has_owner() || refuses;
+  const bool refuses = s_.tcp_.receive_shut && !s_.engine().can_send() && !s_.engine().peer_closed();
+  return s_.board_.has_owner() || refuses;
 }
 
 }  // namespace sdp::preload

@@ -2,20 +2,22 @@
 // (SO_OOBINLINE off).
 #include "preload/fail.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/urgent.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {
 
-ssize_t StreamSocket::ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags) {
-  engine::Engine& e = session_->engine();
-  session_->ReadAvailable();
-  AfterProgress();
-  if (options_.kept.out_of_band_inline()) return Fail(EINVAL);
+ssize_t StreamSocket::Urgent::ReceiveOutOfBand(std::span<const MutableBytes> room, int flags,
+                                               int* out_flags) {
+  engine::Engine& e = s_.session_->engine();
+  s_.session_->ReadAvailable();
+  s_.AfterProgress();
+  if (s_.options_.kept.out_of_band_inline()) return Fail(EINVAL);
   if (!e.oob_available()) return Fail(e.oob_pending() ? EAGAIN : EINVAL);
   if (e.state() == engine::State::kAborted && !e.peer_closed()) return Fail(ENOTCONN);
   if (!room.empty() && (flags & MSG_TRUNC) == 0 && !MayWrite(room.front().data(), 1)) return Fail(EFAULT);
   const auto byte = e.TakeOob({.peek = (flags & MSG_PEEK) != 0});
-  AfterProgress();
+  s_.AfterProgress();
   if (out_flags != nullptr) *out_flags |= MSG_OOB;
   if (room.empty()) {
     if (out_flags != nullptr) *out_flags |= MSG_TRUNC;
@@ -25,8 +27,9 @@ ssize_t StreamSocket::ReceiveOutOfBand(std::span<const MutableBytes> room, int f
   return 1;
 }
 
-void StreamSocket::PassMark() {
-  if (urgent_mark_.Pass(engine(), options_.kept.out_of_band_inline())) session_->engine().TakeOob({});
+void StreamSocket::Urgent::PassMark() {
+  if (s_.urgent_mark_.Pass(s_.engine(), s_.options_.kept.out_of_band_inline()))
+    s_.session_->engine().TakeOob({});
 }
 
 }  // namespace sdp::preload

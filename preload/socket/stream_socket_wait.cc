@@ -5,8 +5,12 @@
 #include <cerrno>
 
 #include "preload/socket/clock.h"
+#include "preload/socket/holders.h"
+#include "preload/socket/limits.h"
+#include "preload/socket/looks.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/waiting.h"
 
 namespace sdp::preload {
 namespace {
@@ -21,8 +25,8 @@ constexpr uint8_t kSleepsByPoll = 32;
 
 }  // namespace
 
-int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals,
-                                const HandlerWatch& handlers, Awaited awaited) {
+int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals,
+                                         const HandlerWatch& handlers, Awaited awaited) {
   Time until = deadline;
   struct Registration {
     StreamSocket* socket;
@@ -48,17 +52,17 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
         socket->board_.Remove(waiter);
         waiter->EndSleep();
       }
-      rung = socket->LeaveBell();
+      rung = socket->waiting().LeaveBell();
     }
     ~Registration() {  // the thread is cancelled in its sleep
       if (lock.owns_lock()) return;
       Over();
-      if (rung) socket->Look();
+      if (rung) socket->looks().Look();
       socket->board_.WakeAll();
     }
   };
-  if (share_.with != nullptr) until = std::min(until, Now() + share_.NextLook(calls_inside_.kept()));
-  if (state_ == State::kSdp && !foreign()) until = std::min(until, session_->move_deadline());
+  if (s_.share_.with != nullptr) until = std::min(until, Now() + s_.share_.NextLook(s_.calls_inside_.kept()));
+  if (s_.state_ == State::kSdp && !s_.foreign()) until = std::min(until, s_.session_->move_deadline());
   pollfd fds[4];  // the link, the waiter, its bell, and room for PollRestarting
   nfds_t count = 0;
   fds[count++] = *link;
@@ -74,7 +78,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
   if (bell != nullptr) {
     fds[count++] = {.fd = bell->fd(), .events = POLLIN, .revents = 0};
     if (!HearByBell(bell->name())) until = Time{};
-  } else if (state_ == State::kSdp && LeaveBell()) {
+  } else if (s_.state_ == State::kSdp && LeaveBell()) {
     until = Time{};  // another sleep's bell
   }
   const bool at_bell = bell != nullptr && until == kNever && signals == Signals::kRestart && RelyOnHelper();
@@ -82,7 +86,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
   int error;
   bool rung;
   {
-    Registration registration(this, lock, waiter, at_bell);
+    Registration registration(&s_, lock, waiter, at_bell);
     // One that the lock held off has run by now.
     if (handlers.Interrupts(signals == Signals::kRestart)) {
       result = -1;
@@ -96,11 +100,11 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
     registration.Over();
     rung = registration.rung;
   }
-  OnlyLooks();
+  s_.holders().OnlyLooks();
   if (result > 0 && at_bell) {
     if (!rung) {
       link->revents = POLLIN;  // the helper has told of the link's end, or of a doorbell, perhaps
-      sleeps_.not_at_bell = kSleepsByPoll;
+      s_.sleeps_.not_at_bell = kSleepsByPoll;
     }
   } else if (result > 0) {
     if (waiter != nullptr && fds[1].revents != 0) waiter->Drain();
@@ -108,9 +112,9 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
     link->revents = fds[0].revents;
   }
   // Nothing is armed after a ring. That is for this thread to know, unless others wait for the link.
-  const bool alone = !board_.observed() && board_.unheard();
+  const bool alone = !s_.board_.observed() && s_.board_.unheard();
   if (rung && !(alone && ComesFor(awaited)))
-    alone ? (void)LookAtLink(/*takes=*/true, Session::PollFor::kSleep) : Look();
+    alone ? (void)s_.looks().LookAtLink(/*takes=*/true, Session::PollFor::kSleep) : s_.looks().Look();
   if (result < 0) return error;
   if (rung) return 0;
   return result == 0 && until == deadline ? EAGAIN : 0;
@@ -118,8 +122,8 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
 
 // Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has
 // passed.
-int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited,
-                                const HandlerWatch& handlers) {
+int StreamSocket::Waiting::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited,
+                                         const HandlerWatch& handlers) {
   const bool looks = LooksBeforeSleep();
   const Time began = looks ? Now() : Time{};
   const WaitMark mark = MarkWait(handlers);
@@ -127,30 +131,32 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
     if (const std::optional<int> outcome = LookBeforeSleep(lock, deadline, awaited, mark, signals))
       return *outcome;
   }
-  bool left_to_reader =
-      share_.with != nullptr && engine().readable_bytes() >= std::max(kReadAheadOfShared, LowWater());
+  bool left_to_reader = s_.share_.with != nullptr &&
+                        s_.engine().readable_bytes() >= std::max(kReadAheadOfShared, s_.limits().LowWater());
   if (left_to_reader) {
-    if (share_.reader_elsewhere_until == kNever) share_.reader_elsewhere_until = Now() + kReadingLeftFor;
-    left_to_reader = Now() < share_.reader_elsewhere_until;
+    if (s_.share_.reader_elsewhere_until == kNever)
+      s_.share_.reader_elsewhere_until = Now() + kReadingLeftFor;
+    left_to_reader = Now() < s_.share_.reader_elsewhere_until;
   }
-  const short watch = session_->being_read() || left_to_reader ? WatchEvents() & POLLOUT : WatchEvents();
-  pollfd link{.fd = watch != 0 ? LinkOf(NumberNow(fd)) : -1, .events = watch, .revents = 0};
+  const short watch =
+      s_.session_->being_read() || left_to_reader ? s_.WatchEvents() & POLLOUT : s_.WatchEvents();
+  pollfd link{.fd = watch != 0 ? s_.LinkOf(s_.NumberNow(fd)) : -1, .events = watch, .revents = 0};
   int error = SleepAsWaiter(lock, &link,
-                            left_to_reader ? std::min(deadline, share_.reader_elsewhere_until) : deadline,
+                            left_to_reader ? std::min(deadline, s_.share_.reader_elsewhere_until) : deadline,
                             signals, mark.handlers, awaited);
   if (left_to_reader && error == EAGAIN && Now() < deadline) error = 0;
   const Duration lasted = looks ? Now() - began : Duration::zero();
-  if (state_ != State::kSdp) return 0;
-  if (foreign()) return error;  // another process has it now, and its link
+  if (s_.state_ != State::kSdp) return 0;
+  if (s_.foreign()) return error;  // another process has it now, and its link
   if (link.revents != 0) {
     if (link.revents == POLLOUT) {  // room alone: nothing is there to be read
-      session_->Pump();
-      AfterProgress();
+      s_.session_->Pump();
+      s_.AfterProgress();
     } else {
-      TakeFromLink();
+      s_.looks().TakeFromLink();
     }
-  } else if (session_->moving()) {
-    Look();  // at its deadline
+  } else if (s_.session_->moving()) {
+    s_.looks().Look();  // at its deadline
   }
   if (looks) NoteWait(awaited, mark, lasted);
   return error;

@@ -11,8 +11,13 @@
 #include "preload/real_calls.h"
 #include "preload/socket/call.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/forking.h"
+#include "preload/socket/lender.h"
+#include "preload/socket/limits.h"
+#include "preload/socket/looks.h"
 #include "preload/socket/options.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/waiting.h"
 #include "preload/unbounded_poll.h"
 #include "preload/user_memory.h"
 
@@ -43,86 +48,87 @@ Duration RoundTrip(int fd) {
 
 }  // namespace
 
-void StreamSocket::CollectLoans() {
-  if (lending_.Collect(*session_)) board_.WakeAll();
+void StreamSocket::Lender::CollectLoans() {
+  if (s_.lending_.Collect(*s_.session_)) s_.board_.WakeAll();
 }
 
-void StreamSocket::WantBcopy(uint64_t enough) {
-  if (engine().advertised_bytes() == 0 || engine().readable_bytes() >= enough || lending_.sink().loan.lent())
+void StreamSocket::Lender::WantBcopy(uint64_t enough) {
+  if (s_.engine().advertised_bytes() == 0 || s_.engine().readable_bytes() >= enough ||
+      s_.lending_.sink().loan.lent())
     return;
-  session_->engine().ForceBcopy();
-  session_->Pump();
+  s_.session_->engine().ForceBcopy();
+  s_.session_->Pump();
 }
 
-void StreamSocket::WithdrawLoans() {
-  lending_.Withdraw(*session_);
-  board_.WakeAll();
+void StreamSocket::Lender::WithdrawLoans() {
+  s_.lending_.Withdraw(*s_.session_);
+  s_.board_.WakeAll();
 }
 
-void StreamSocket::SettleLoans(Time deadline) {
+void StreamSocket::Forking::SettleLoans(Time deadline) {
   const NoCancellation whole;
-  if (!shareable() || share_.with != nullptr || !lending_.offered()) return;
+  if (!s_.shareable() || s_.share_.with != nullptr || !s_.lending_.offered()) return;
   // A receive may sleep for as long as the peer waits for what the child is to say, and a send for as long as
   // it waits for what the child is to take. They go on without the loan, with what has come, or gone, by
   // then.
-  WithdrawLoans();
-  session_->Pump();
-  if (LeaveBell()) session_->ReadAvailable();  // those who sleep cannot go on meanwhile
-  AfterProgress();
-  while (shareable() && lending_.sink().loan.offered() && !session_->link_ended() &&
-         !session_->being_read() && Now() < deadline) {
-    pollfd link{.fd = LinkOf(numbers_.any()), .events = WatchEvents(), .revents = 0};
+  s_.lender().WithdrawLoans();
+  s_.session_->Pump();
+  if (s_.waiting().LeaveBell()) s_.session_->ReadAvailable();  // those who sleep cannot go on meanwhile
+  s_.AfterProgress();
+  while (s_.shareable() && s_.lending_.sink().loan.offered() && !s_.session_->link_ended() &&
+         !s_.session_->being_read() && Now() < deadline) {
+    pollfd link{.fd = s_.LinkOf(s_.numbers_.any()), .events = s_.WatchEvents(), .revents = 0};
     timespec storage;
     UnboundedPoll(&link, 1, Remaining(deadline, &storage), nullptr);
-    session_->ReadAvailable();
-    AfterProgress();
+    s_.session_->ReadAvailable();
+    s_.AfterProgress();
   }
 }
 
-bool StreamSocket::AwaitsSolicitedAlone() const {
-  const engine::Engine& e = engine();
-  return lending_.source().loan.lent() && !lending_.sink().loan.offered() && e.advertised_out() != 0 &&
-         e.buffered_bytes() == 0 && corked_.empty() && !board_.has_owner() && board_.empty();
+bool StreamSocket::Lender::AwaitsSolicitedAlone() const {
+  const engine::Engine& e = s_.engine();
+  return s_.lending_.source().loan.lent() && !s_.lending_.sink().loan.offered() && e.advertised_out() != 0 &&
+         e.buffered_bytes() == 0 && s_.corked_.empty() && !s_.board_.has_owner() && s_.board_.empty();
 }
 
 // One sleep of a call whose memory is lent, in whatever state the socket is by now. 0, EINTR, EAGAIN.
-int StreamSocket::WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals,
-                              Time solicited_until) {
+int StreamSocket::Lender::WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals,
+                                      Time solicited_until) {
   const bool open =
-      state_ == State::kSdp;  // else the number may be another file's; the background reads, and wakes us
+      s_.state_ == State::kSdp;  // else the number may be another file's; the background reads, and wakes us
   const bool solicited = Now() < solicited_until;
   const Time until = solicited ? std::min(deadline, solicited_until) : deadline;
-  int error =
-      WaitForChange(lock, open ? fd : -1, until, signals, solicited ? Awaited::kSolicited : Awaited::kAll);
+  int error = s_.waiting().WaitForChange(lock, open ? fd : -1, until, signals,
+                                         solicited ? Awaited::kSolicited : Awaited::kAll);
   if (error == EAGAIN && until < deadline) error = 0;
-  if (session_ == nullptr) return 0;
+  if (s_.session_ == nullptr) return 0;
   if (loan.lent()) CollectLoans();
   return error;
 }
 
-void StreamSocket::FinishLoan(Lock& lock, int fd, Loan* loan) {
-  if (!loan->lent() || session_ == nullptr) return;
-  const bool kept = loan->Keep(*session_);
-  if (!kept) loan->Revoke(*session_);
-  session_->Pump();
-  AfterProgress();  // the connection may have ended in it
+void StreamSocket::Lender::FinishLoan(Lock& lock, int fd, Loan* loan) {
+  if (!loan->lent() || s_.session_ == nullptr) return;
+  const bool kept = loan->Keep(*s_.session_);
+  if (!kept) loan->Revoke(*s_.session_);
+  s_.session_->Pump();
+  s_.AfterProgress();  // the connection may have ended in it
   if (kept) return;
   CollectLoans();
   const Time give_up = Now() + kPatienceForReturn;
-  while (loan->lent() && session_ != nullptr) {
+  while (loan->lent() && s_.session_ != nullptr) {
     const int error = WaitForLoan(lock, fd, *loan, give_up, Signals::kRestart);
-    if (error != EAGAIN || Now() < give_up || session_ == nullptr || !loan->lent()) continue;
+    if (error != EAGAIN || Now() < give_up || s_.session_ == nullptr || !loan->lent()) continue;
     SDP_LOG(kInfo, "connection with %s reset: the peer does not give memory back",
-            ToEndpoint(names_.peer).ToString().c_str());
-    session_->Abort();
+            ToEndpoint(s_.names_.peer).ToString().c_str());
+    s_.session_->Abort();
     CollectLoans();
   }
 }
 
-void StreamSocket::MendJump(Lock& lock, int fd, const void* frame) {
-  if (session_->being_read() && sleeps_.reader.JumpedOver(frame)) {
-    sleeps_.reader.Clear();
-    session_->AbandonReading();
+void StreamSocket::Lender::MendJump(Lock& lock, int fd, const void* frame) {
+  if (s_.session_->being_read() && s_.sleeps_.reader.JumpedOver(frame)) {
+    s_.sleeps_.reader.Clear();
+    s_.session_->AbandonReading();
   }
   // Its memory is no longer the call's. What was read into a receive buffer went with the jump, as it does on
   // TCP.
@@ -132,8 +138,8 @@ void StreamSocket::MendJump(Lock& lock, int fd, const void* frame) {
     FinishLoan(lock, fd, &side.loan);
     side.loan.TakeResult();
   };
-  mend(lending_.source());
-  mend(lending_.sink());
+  mend(s_.lending_.source());
+  mend(s_.lending_.sink());
 }
 
 // A call that lends: from the loan to its result, also when the thread is cancelled in its sleep.
@@ -145,7 +151,7 @@ class StreamSocket::WhileLent {
   }
   ~WhileLent() {
     const NoCancellation no_cancellation;  // FinishLoan sleeps, and nothing may be thrown out of here
-    socket_->FinishLoan(call_.lock(), call_.fd(), &side_.loan);
+    socket_->lender().FinishLoan(call_.lock(), call_.fd(), &side_.loan);
     side_.lender.Clear();
     if (!whole_) side_.loan.TakeResult();
   }
@@ -162,57 +168,57 @@ class StreamSocket::WhileLent {
   bool whole_ = false;
 };
 
-size_t StreamSocket::SendLent(Call& call, Bytes data, int* error) {
+size_t StreamSocket::Lender::SendLent(Call& call, Bytes data, int* error) {
   *error = 0;
   // Into memory that a reader has lent more may go: it is there, and nobody waits for anything but the link.
-  const size_t awaited = session_->engine().sink_avail_bytes();
+  const size_t awaited = s_.session_->engine().sink_avail_bytes();
   data = data.first(std::min(data.size(), std::max(kMostLent, std::min(awaited, kMostLentToReceive))));
-  if (awaited == 0 && lending_.patience().TakesCopy()) return 0;
+  if (awaited == 0 && s_.lending_.patience().TakesCopy()) return 0;
   // The others know nothing of this process's memory.
-  if (share_.with != nullptr) return 0;
-  Loan& loan = lending_.source().loan;
-  if (!loan.Lend(*session_, {const_cast<std::byte*>(data.data()), data.size()}, false)) return 0;
-  const uint64_t sent_before = session_->queue_pair().counters().bytes_out;
+  if (s_.share_.with != nullptr) return 0;
+  Loan& loan = s_.lending_.source().loan;
+  if (!loan.Lend(*s_.session_, {const_cast<std::byte*>(data.data()), data.size()}, false)) return 0;
+  const uint64_t sent_before = s_.session_->queue_pair().counters().bytes_out;
   {
-    WhileLent lent(this, call, lending_.source());
+    WhileLent lent(&s_, call, s_.lending_.source());
     *error = AwaitReader(call, data.size());
-    if (state_ == State::kSdp && session_ != nullptr && !foreign()) TakeUntold();
+    if (s_.state_ == State::kSdp && s_.session_ != nullptr && !s_.foreign()) s_.looks().TakeUntold();
     lent.NoteWhole();
   }
   const size_t moved = loan.TakeResult();
   // What finds the connection gone has not been sent, as on TCP.
-  const bool nothing_left = session_ != nullptr && session_->link_ended() &&
-                            session_->queue_pair().counters().bytes_out == sent_before;
+  const bool nothing_left = s_.session_ != nullptr && s_.session_->link_ended() &&
+                            s_.session_->queue_pair().counters().bytes_out == sent_before;
   return nothing_left ? 0 : moved;
 }
 
-int StreamSocket::AwaitReader(Call& call, size_t size) {
+int StreamSocket::Lender::AwaitReader(Call& call, size_t size) {
   const Time deadline = call.Deadline();
-  const Loan& loan = lending_.source().loan;
-  const verbs::DeviceLink* const device = session_->queue_pair().device();
+  const Loan& loan = s_.lending_.source().loan;
+  const verbs::DeviceLink* const device = s_.session_->queue_pair().device();
   const bool silent_reads = device != nullptr;
   const Time lent_at = Now();
   const Time solicited_until = silent_reads ? lent_at + kSolicitedAlone : Time{};
-  session_->Pump();
-  AfterProgress();
+  s_.session_->Pump();
+  s_.AfterProgress();
   // What TCP would not have taken without a reader waits for one; but not for memory of his that he need not
   // lend (MSG_WAITALL, 9.3).
-  const bool impatient = (MayBuffer(size) || AwaitsReadersMemory()) &&
+  const bool impatient = (s_.limits().MayBuffer(size) || AwaitsReadersMemory()) &&
                          (deadline == kNever || deadline > Now() + kPatienceForReader);
   Duration patience =
-      kPatienceForReader + (silent_reads ? lending_.patience().ReadsExpected(size) : Duration::zero());
+      kPatienceForReader + (silent_reads ? s_.lending_.patience().ReadsExpected(size) : Duration::zero());
   Time next_look = impatient ? std::min(deadline, Now() + patience) : deadline;
-  uint64_t sent = session_->queue_pair().counters().bytes_out;
+  uint64_t sent = s_.session_->queue_pair().counters().bytes_out;
   bool asked_round_trip = false;
   int error = 0;
-  while (loan.lent() && session_ != nullptr && state_ == State::kSdp) {
+  while (loan.lent() && s_.session_ != nullptr && s_.state_ == State::kSdp) {
     error = WaitForLoan(call.lock(), call.fd(), loan, next_look, call.signals(), solicited_until);
     if (error == EINTR) break;
-    if (error == 0 || Now() < next_look || session_ == nullptr) continue;
+    if (error == 0 || Now() < next_look || s_.session_ == nullptr) continue;
     if (Now() >= deadline) break;
     error = 0;
     // Bytes on their way are a reader at work.
-    const uint64_t now_sent = session_->queue_pair().counters().bytes_out;
+    const uint64_t now_sent = s_.session_->queue_pair().counters().bytes_out;
     if (now_sent == sent) {
       if (asked_round_trip) break;
       asked_round_trip = true;
@@ -222,25 +228,27 @@ int StreamSocket::AwaitReader(Call& call, size_t size) {
     sent = now_sent;
     next_look = std::min(deadline, Now() + patience);
   }
-  if (silent_reads && !loan.lent() && error == 0) lending_.patience().NoteReads(Now() - lent_at, size);
-  lending_.patience().NoteLoan(loan.lent() && impatient && error == 0 && state_ == State::kSdp);
+  if (silent_reads && !loan.lent() && error == 0) s_.lending_.patience().NoteReads(Now() - lent_at, size);
+  s_.lending_.patience().NoteLoan(loan.lent() && impatient && error == 0 && s_.state_ == State::kSdp);
   return error;
 }
 
-std::optional<size_t> StreamSocket::ReceiveLent(Call& call, MutableBytes room, bool advertise, int* error) {
+std::optional<size_t> StreamSocket::Lender::ReceiveLent(Call& call, MutableBytes room, bool advertise,
+                                                        int* error) {
   *error = 0;
   room = room.first(std::min(room.size(), kMostLentToReceive));
-  Loan& loan = lending_.sink().loan;
-  if (share_.with != nullptr || !MayWrite(room.data(), room.size()) || !loan.Lend(*session_, room, advertise))
+  Loan& loan = s_.lending_.sink().loan;
+  if (s_.share_.with != nullptr || !MayWrite(room.data(), room.size()) ||
+      !loan.Lend(*s_.session_, room, advertise))
     return std::nullopt;
   {
-    WhileLent lent(this, call, lending_.sink());
-    if (ForcesTransactions()) corked_.Push(*session_);  // in the SinkAvail, which has not left
-    session_->Pump();
-    AfterProgress();
-    while (loan.lent() && session_ != nullptr && state_ == State::kSdp) {
+    WhileLent lent(&s_, call, s_.lending_.sink());
+    if (ForcesTransactions()) s_.corked_.Push(*s_.session_);  // in the SinkAvail, which has not left
+    s_.session_->Pump();
+    s_.AfterProgress();
+    while (loan.lent() && s_.session_ != nullptr && s_.state_ == State::kSdp) {
       *error = call.SleepForData(verbs::SleeperMemory::kOwn);
-      if (session_ != nullptr && loan.lent()) CollectLoans();
+      if (s_.session_ != nullptr && loan.lent()) CollectLoans();
       if (*error != 0) break;
     }
     lent.NoteWhole();

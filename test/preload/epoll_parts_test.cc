@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using Asked = Registrations::Asked;
-using Readiness = StreamSocket::Readiness;
+using Readiness = StreamSocket::Watch::Readiness;
 using State = StreamSocket::State;
 
 constexpr Time kStart{1h};

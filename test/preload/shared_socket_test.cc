@@ -8,8 +8,10 @@
 #include <memory>
 #include <utility>
 
+#include "preload/socket/forking.h"
 #include "preload/socket/shared_connection.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/watch.h"
 #include "test/verbs/qp_pair.h"
 
 namespace sdp::preload {
@@ -36,9 +38,9 @@ struct Shared {
     socket = new StreamSocket(AF_INET, link.z.fd.value, std::move(session), {}, {}, {}, /*nonblocking=*/true);
     // As around a fork.
     SharedArena::InviteChild();
-    REQUIRE(socket->LockForFork());
-    socket->ShareWithChild();
-    socket->UnlockAfterFork();
+    REQUIRE(socket->forking().LockForFork());
+    socket->forking().ShareWithChild();
+    socket->forking().UnlockAfterFork();
     SharedArena* const arena = SharedArena::Own();
     REQUIRE(arena != nullptr);
     for (uint32_t number = 0; other == nullptr && number < 16; ++number)
@@ -77,7 +79,7 @@ TEST_CASE("shared socket: who looks in vain leaves nothing to the others") {
   for (int i = 0; i < 3; ++i) {
     CHECK(s.Receive() == -1);
     CHECK(errno == EAGAIN);
-    CHECK((s.socket->GetReadiness().events & (POLLIN | POLLOUT)) == POLLOUT);
+    CHECK((s.socket->watch().GetReadiness().events & (POLLIN | POLLOUT)) == POLLOUT);
     CHECK(s.OthersView() == View::kCurrent);
   }
   const iovec word{.iov_base = const_cast<char*>("w"), .iov_len = 1};

@@ -1,5 +1,3 @@
-#include "preload/socket/stream_socket.h"
-
 #include <fcntl.h>
 #include <poll.h>
 
@@ -16,9 +14,19 @@
 #include "preload/real_calls.h"
 #include "preload/socket/abort_log.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/departure.h"
+#include "preload/socket/holders.h"
+#include "preload/socket/lender.h"
+#include "preload/socket/limits.h"
+#include "preload/socket/looks.h"
 #include "preload/socket/memory_keeper.h"
+#include "preload/socket/option_calls.h"
 #include "preload/socket/options.h"
 #include "preload/socket/stats.h"
+#include "preload/socket/stream_socket.h"
+#include "preload/socket/upkeep.h"
+#include "preload/socket/urgent.h"
+#include "preload/socket/watch.h"
 #include "preload/unwind.h"
 
 namespace sdp::preload {
@@ -50,7 +58,7 @@ StreamSocket::StreamSocket(int domain, int fd, std::unique_ptr<Session> session,
   EnterSdp(std::move(session), local, peer, stats::Role::kAccepting);
 }
 
-StreamSocket::~StreamSocket() { DropSession(); }
+StreamSocket::~StreamSocket() { departure().DropSession(); }
 
 void StreamSocket::NoteFirst() {
   static constinit std::atomic<bool> noted{false};
@@ -71,7 +79,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   } else {
     options_.kept.ForgoCongestionControl(numbers_.any());
   }
-  ApplyBcopyThreshold();
+  option_calls().ApplyBcopyThreshold();
   options_.log = {};
   names_.local = local;
   names_.peer = peer;
@@ -83,7 +91,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   NoteFirst();
   report_.Open(Statistics(), *session_, names());
   AfterProgress();
-  LeaveToBackground();
+  upkeep().LeaveToBackground();
   QuietLinks::Enter(&quiet_);
 }
 
@@ -151,9 +159,9 @@ void StreamSocket::RanOutOfMemory(int fd) {
 
 int StreamSocket::TakeErrorAhead() {
   const Lock lock(mutex_);
-  OnlyLooks();
+  holders().OnlyLooks();
   if (state_ != State::kSdp || foreign()) return 0;
-  if (!session_->being_read()) LookToTheEnd();
+  if (!session_->being_read()) looks().LookToTheEnd();
   return tcp_.TakeError();
 }
 
@@ -167,25 +175,25 @@ void StreamSocket::ReportLater(int error) {
   AfterProgress();
 }
 
-void StreamSocket::Progress(bool polled) {
-  std::lock_guard lock(mutex_);
-  OnlyLooks();
-  if (state_ != State::kSdp || foreign()) return;
+void StreamSocket::Watch::Progress(bool polled) {
+  std::lock_guard lock(s_.mutex_);
+  s_.holders().OnlyLooks();
+  if (s_.state_ != State::kSdp || s_.foreign()) return;
   // Else the set reports it where it is.
-  if (!polled || !board_.heard_by_one() || !ComesDirect()) TakeFromLink();
+  if (!polled || !s_.board_.heard_by_one() || !s_.ComesDirect()) s_.looks().TakeFromLink();
 }
 
 // A TCP link stays ready for the rest: the core's own cache would lose more before the program takes it.
-void StreamSocket::TakeFromLink() {
-  if (queue_pair().pollable() != nullptr || board_.hears_doorbells()) return Look();
-  session_->ReadSome();
-  AfterProgress();
+void StreamSocket::Looks::TakeFromLink() {
+  if (s_.queue_pair().pollable() != nullptr || s_.board_.hears_doorbells()) return Look();
+  s_.session_->ReadSome();
+  s_.AfterProgress();
 }
 
-void StreamSocket::Look() {
-  if (foreign()) return;
-  session_->ReadAvailable();
-  AfterProgress();
+void StreamSocket::Looks::Look() {
+  if (s_.foreign()) return;
+  s_.session_->ReadAvailable();
+  s_.AfterProgress();
 }
 
 bool StreamSocket::OnLocalLink() const {
@@ -195,34 +203,35 @@ bool StreamSocket::OnLocalLink() const {
 }
 
 // Takes all that is there, and looks at a local link's TCP connection, whose end comes without a doorbell.
-bool StreamSocket::LookForEnd() {
-  if (queue_pair().device() != nullptr) return LookAtLink();
-  const bool any = session_->ReadAvailable();
-  AfterProgress();
+bool StreamSocket::Looks::LookForEnd() {
+  if (s_.queue_pair().device() != nullptr) return LookAtLink();
+  const bool any = s_.session_->ReadAvailable();
+  s_.AfterProgress();
   return any;
 }
 
-void StreamSocket::LookToTheEnd() {
-  if (foreign()) return;
+void StreamSocket::Looks::LookToTheEnd() {
+  if (s_.foreign()) return;
   for (int looks = 0; looks < kMostLooks && LookForEnd();) ++looks;
 }
 
-void StreamSocket::LookForRefusal() {
+void StreamSocket::Looks::LookForRefusal() {
   const Time now = CoarseNow();
-  if (!engine().can_send() || session_->being_read() ||
-      (!engine().peer_closed() && now < use_.look_for_refusal))
+  if (!s_.engine().can_send() || s_.session_->being_read() ||
+      (!s_.engine().peer_closed() && now < s_.use_.look_for_refusal))
     return;
-  use_.look_for_refusal = now + kLooksForRefusal;
+  s_.use_.look_for_refusal = now + kLooksForRefusal;
   const KeepErrno keep;  // the caller may only have asked
-  queue_pair().device() != nullptr ? (void)LookAtLink() : TakeFromLink();
+  s_.queue_pair().device() != nullptr ? (void)LookAtLink() : TakeFromLink();
 }
 
 // A sender that has credit reads nothing, and may not know that the link has ended.
-void StreamSocket::GlanceAtLink() {
-  if (Confined() || queue_pair().device() != nullptr || session_->being_read() || session_->moving()) return;
+void StreamSocket::Looks::GlanceAtLink() {
+  if (Confined() || s_.queue_pair().device() != nullptr || s_.session_->being_read() || s_.session_->moving())
+    return;
   const NoCancellation no_cancellation;
   const KeepErrno keep;
-  pollfd link{.fd = queue_pair().event_fd(), .events = POLLRDHUP, .revents = 0};
+  pollfd link{.fd = s_.queue_pair().event_fd(), .events = POLLRDHUP, .revents = 0};
   if (real.poll(&link, 1, 0) == 1) LookToTheEnd();
 }
 
@@ -230,7 +239,8 @@ void StreamSocket::GlanceAtLink() {
 // a byte is enough for the reader, and nothing else is behind it. The link is the peer's memory, too. Should
 // it take the bytes back, that call finds an error (RingReader::Look), and does not block.
 std::optional<uint64_t> StreamSocket::LeftInLink() const {
-  const bool may_stay = TakesDirect() && engine().writable() && LowWater() == 1 && !tcp_.receive_shut;
+  const bool may_stay =
+      TakesDirect() && engine().writable() && limits().LowWater() == 1 && !tcp_.receive_shut;
   return may_stay ? session_->DirectBytes() : std::nullopt;
 }
 
@@ -238,15 +248,15 @@ std::optional<uint64_t> StreamSocket::LeftInLink() const {
 
 void StreamSocket::AfterProgress(bool publish) {
   if (foreign()) return;  // since a sleep: what is known of it here is old
-  if (lending_.offered()) CollectLoans();
-  if (session_->moving() || session_->has_moved()) FollowMove();
+  if (lending_.offered()) lender().CollectLoans();
+  if (session_->moving() || session_->has_moved()) upkeep().FollowMove();
   const engine::Engine& e = engine();
   if (tcp_.receive_shut && e.refused_data()) AnswerRefused();
-  if (board_.observed()) WantBcopy(LowWater());
+  if (board_.observed()) lender().WantBcopy(limits().LowWater());
   if (!tcp_.abort_noted && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();
   NoteSendRoom();
   const bool changed = board_.Compare(e);
-  if (changed) TellOwner();
+  if (changed) urgent().TellOwner();
   if (board_.observed()) board_.TellObservers(*session_, WatchEvents(), changed);
   if (publish) report_.Publish(*session_, names());
 }

@@ -1,0 +1,60 @@
+// How a StreamSocket's connection ends: the program closes it, perhaps under its own calls; the process ends
+// or execs; the helper brings a closed connection to its end. Made for one call; keeps nothing. Lingering has
+// what lasts.
+#ifndef SDP_PRELOAD_SOCKET_DEPARTURE_H_
+#define SDP_PRELOAD_SOCKET_DEPARTURE_H_
+
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+
+class StreamSocket::Departure {
+ public:
+  explicit Departure(StreamSocket& socket) : s_(socket) {}
+
+  // Takes one step, without waiting, before the process ends or an exec closes the descriptors. What was sent
+  // must leave, and the peer must learn that no more comes. Returns true if this socket no longer holds the
+  // process up. `interrupted`: a thread that a signal has taken out of its call for good, or 0. Must not be
+  // called in a handler.
+  enum class ProcessEnd : bool { kExit, kExec };
+  [[nodiscard]] bool StepToEnd(ProcessEnd how, pthread_t interrupted);
+  // Ends the connection in a handler, or without memory, as far as that needs no wait for the peer.
+  void EndAtOnce();
+  // Has RunLinger go on after a reader's sleep, if the socket was closed meanwhile.
+  void LetGoOn();
+  // Keeps the connection for threads that sleep in calls, when the last descriptor is about to be closed.
+  // Returns false if it does not.
+  bool KeepForCalls(int fd);
+  // Closes it when the last of these calls is about to return.
+  void EndForCalls(Lock& lock);
+  // One of several descriptors is gone.
+  void GoOnWithout(int fd);
+  int CloseLast(Lock& lock, int fd);
+  void DropSession();
+  Background::Wait RunLinger(Time now);
+
+ private:
+  void EndStream();
+  // Returns true if the kernel has taken and sent all bytes, as far as this process may ask (Confined). Bytes
+  // that it keeps for a peer without room are lost if the link is closed and the peer sends anything, such as
+  // credit.
+  [[nodiscard]] bool AllSent(int link);
+  // Waits for that. Returns 0, EAGAIN at the deadline or, with Signals::kInterrupt, EINTR. Drops the lock
+  // while it sleeps.
+  int AwaitSent(Lock& lock, int fd, Time deadline, Signals signals);
+  [[nodiscard]] bool MayGoAtOnce(int fd);
+  [[nodiscard]] bool KinHasAll(int fd) const;
+  int DescriptorToLinger(Lock& lock, int fd);
+  // Steps a connect that was under way when the socket was closed. Returns false while the connect goes on.
+  // Afterwards there is a session, or the connect has come to nothing.
+  bool StepClosedConnect(Time now);
+  void StepToSent();
+
+  StreamSocket& s_;
+};
+
+inline StreamSocket::Departure StreamSocket::departure() { return Departure(*this); }
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_DEPARTURE_H_

@@ -1,0 +1,35 @@
+// A StreamSocket around a fork. Made for one call; keeps nothing.
+#ifndef SDP_PRELOAD_SOCKET_FORKING_H_
+#define SDP_PRELOAD_SOCKET_FORKING_H_
+
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+
+class StreamSocket::Forking {
+ public:
+  explicit Forking(StreamSocket& socket) : s_(socket) {}
+
+  // Only the forking thread calls these. Returns false if the socket is locked for this fork already.
+  bool LockForFork();
+  void UnlockAfterFork();
+  // Has threads leave the link's read, before a fork or before the connection is given away. Threads wait by
+  // poll until UnlockAfterFork(). A thread that cannot be reached keeps the connection until it wakes.
+  void EndLinkRead(Time deadline);
+  void ShareWithChild();
+  // Before ShareWithChild(), asks back memory that the peer knows of, which keeps the connection to this
+  // process (SDP 9.5.4, 9.5.5). Waits for a receive buffer to come back; a copy replaces a send buffer.
+  void SettleLoans(Time deadline);
+  // In the child of a fork, leaves to the parent what is not shared. The caller holds the lock.
+  void DisownAfterFork();
+  void NoteForkInParent();
+
+ private:
+  StreamSocket& s_;
+};
+
+inline StreamSocket::Forking StreamSocket::forking() { return Forking(*this); }
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_FORKING_H_

@@ -1,0 +1,39 @@
+// A StreamSocket that goes to another program: as the program that gives it, and as the one that takes it up.
+// Made for one call; keeps nothing.
+#ifndef SDP_PRELOAD_SOCKET_GIVING_H_
+#define SDP_PRELOAD_SOCKET_GIVING_H_
+
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+
+class StreamSocket::Giving {
+ public:
+  explicit Giving(StreamSocket& socket) : s_(socket) {}
+
+  // Adds what another program has to know to take over this socket. The caller holds own().
+  void HandOver(uint64_t inode, Giver giver, Guests& guests, Handover* out, HandoverFds* fds);
+  // Other processes hold the connection, too.
+  bool IsShared();
+  // Asks the peer to let go of lent memory and of its copies, which keep a connection to this process. Waits
+  // for that.
+  void SettleToGive();
+  // `front`: the connection's front, used while another process has the state. Returns false if there is no
+  // such connection any more.
+  [[nodiscard]] bool TakeUp(Bytes front);
+  // Takes the listener over. Returns false if the kernel answers for the listener from here on.
+  [[nodiscard]] bool TakeUpListening(const Handover::Listener& from, const Handover::ListenerFds& fds);
+
+ private:
+  bool GiveConnection(Giver giver, Guests& guests, Handover::Connection* out);
+  [[nodiscard]] bool ComeToRest(Time deadline);
+  SharedConnection::View LockToGive(bool brings, Time deadline);
+
+  StreamSocket& s_;
+};
+
+inline StreamSocket::Giving StreamSocket::giving() { return Giving(*this); }
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_GIVING_H_

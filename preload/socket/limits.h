@@ -1,0 +1,36 @@
+// How much a StreamSocket's reader waits for, and how much its writer may leave: from the options, the engine
+// and the link. Has no state.
+#ifndef SDP_PRELOAD_SOCKET_LIMITS_H_
+#define SDP_PRELOAD_SOCKET_LIMITS_H_
+
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+
+class StreamSocket::Limits {
+ public:
+  explicit Limits(const StreamSocket& socket) : s_(socket) {}
+
+  // Returns SO_RCVLOWAT, but no more than the peer can send. (The kernel bounds it by the receive buffer.)
+  size_t LowWater() const;
+  [[nodiscard]] size_t SendLimit() const;
+  // Returns how many bytes a send may take now.
+  [[nodiscard]] size_t SendRoom() const { return RoomWithin(SendLimit()); }
+  [[nodiscard]] uint64_t Queued() const;  // bytes that have not left
+  [[nodiscard]] size_t RoomWithin(size_t limit) const;
+  // Returns true if a send may leave so many bytes to the library and return, though the peer has taken none.
+  [[nodiscard]] bool MayBuffer(size_t bytes) const;
+  // Returns true if poll reports room to a writer.
+  [[nodiscard]] bool Writable() const;
+  // Returns true if a writer has found the link full, and it still is.
+  [[nodiscard]] bool AwaitsLinkRoom() const;
+
+ private:
+  const StreamSocket& s_;
+};
+
+inline StreamSocket::Limits StreamSocket::limits() const { return Limits(*this); }
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_LIMITS_H_

@@ -1,0 +1,27 @@
+// A StreamSocket that listens. Made for one call; keeps nothing. Listener has what lasts.
+#ifndef SDP_PRELOAD_SOCKET_SERVER_H_
+#define SDP_PRELOAD_SOCKET_SERVER_H_
+
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+
+class StreamSocket::Server {
+ public:
+  explicit Server(StreamSocket& socket) : s_(socket) {}
+
+  void EnterListening(int fd);
+  void StopListening(int fd);
+  // Returns true if another process has shut the listener down. Then this process stops listening, too.
+  bool WasShutDown();
+  static void FinishStart(Session& session, int fd);
+
+ private:
+  StreamSocket& s_;
+};
+
+inline StreamSocket::Server StreamSocket::server() { return Server(*this); }
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_SERVER_H_

@@ -1,0 +1,40 @@
+// What the helper thread does for a StreamSocket: it moves what calls have left behind, and looks at a
+// connection that the program leaves alone. Made for one call; keeps nothing.
+#ifndef SDP_PRELOAD_SOCKET_UPKEEP_H_
+#define SDP_PRELOAD_SOCKET_UPKEEP_H_
+
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+
+class StreamSocket::Upkeep {
+ public:
+  explicit Upkeep(StreamSocket& socket) : s_(socket) {}
+
+  void LeaveToBackground();
+  Background::Wait RunInBackground(Time now);
+  // Returns a wait for the link at `fd`, if any event of it is of interest.
+  [[nodiscard]] Background::Wait LinkWait(int fd, Time deadline) const;
+  // After progress: follows the connection as it leaves its link, or has another one.
+  void FollowMove();
+  // Moves the connection on, also where no thread waits for it any more.
+  void LeadMove();
+  bool ListensForPeer();
+  void LookIfUnread(Time since);
+  void TakeUnread();
+
+ private:
+  Background::Wait IdleWait();
+  Background::Wait RunMove(Time look_again);
+  Background::Wait TrimmedWait(Time now);
+  // Returns true if the helper is to read what the program does not.
+  [[nodiscard]] bool HasQuietLink() const;
+
+  StreamSocket& s_;
+};
+
+inline StreamSocket::Upkeep StreamSocket::upkeep() { return Upkeep(*this); }
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_UPKEEP_H_
