@@ -8,6 +8,7 @@
 
 #include <optional>
 
+#include "preload/socket/restart.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {

@@ -17,17 +17,18 @@ class CallsInside {
   }
   // Returns true if the connection was kept for this call, and no other one needs it.
   [[nodiscard]] bool Leave() {
-    // None is counted in the child of a fork that a handler has made in the middle of this call.
+    // No call is counted in the child of a fork that a handler made in the middle of this call.
     if (count_ > 0) --count_;
     return count_ == 0 && kept_;
   }
   [[nodiscard]] int count() const { return count_; }
-  // Returns true if all of them come back: no thread of the process has jumped out of a call since the first
-  // of them came.
+  // Returns true if all threads inside come back: no thread of the process has jumped out of a call since the
+  // first one came in.
   [[nodiscard]] bool all_return() const { return jumps_before_ == Jumps::Total(); }
-  // Those threads are the parent's.
+  // In the child of a fork: the threads inside are the parent's.
   void ForgetInChild() { count_ = 0; }
 
+  // The last descriptor is closed: the connection stays for the calls inside.
   void Keep() { kept_ = true; }
   void EndKeeping() { kept_ = false; }
   // Returns true if the connection is closed, except for these calls.
@@ -35,7 +36,7 @@ class CallsInside {
 
  private:
   int count_ = 0;
-  uint32_t jumps_before_ = 0;  // of all threads
+  uint32_t jumps_before_ = 0;  // Jumps::Total() when the first of them came in
   bool kept_ = false;
 };
 

@@ -14,6 +14,7 @@ class StreamSocket::Connector {
   // Takes one step of a connect that is under way in the background. Returns true if the connect is still to
   // be waited for.
   bool StepConnect();
+  // A fork has waited for the connect in vain. The next fork does not wait.
   void NoteWaitedForConnect();
   // Waits for a connect that is under way. At the deadline the connect goes on by TCP, of which the kernel
   // knows all. Returns false if it may not, or if a thread sleeps in it.
@@ -23,6 +24,7 @@ class StreamSocket::Connector {
   int AwaitConnect(Lock& lock, Duration timeout);
   // A connect while another one is under way.
   int JoinConnect(Lock& lock, int fd);
+  // Fails with the error of a connect that has failed in the background.
   int FailAgain(int fd);
   int ShutDownConnect(int fd);
   ConnectAttempt::Outcome LeadAttempt(int fd, Time now);
@@ -34,7 +36,7 @@ class StreamSocket::Connector {
 
  private:
   int FailTaken();
-  // Leaves the connect to the helper thread. Returns false if there is none.
+  // Leaves the connect to the helper thread. Returns false if there is no such thread.
   bool LeaveConnect();
   int FinishConnect(int fd, ConnectAttempt::Outcome outcome);
   // `outcome` is not kPending.

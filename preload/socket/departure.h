@@ -12,11 +12,11 @@ class StreamSocket::Departure {
  public:
   explicit Departure(StreamSocket& socket) : s_(socket) {}
 
+  enum class ProcessEnd : bool { kExit, kExec };
   // Takes one step, without waiting, before the process ends or an exec closes the descriptors. What was sent
   // must leave, and the peer must learn that no more comes. Returns true if this socket no longer holds the
   // process up. `interrupted`: a thread that a signal has taken out of its call for good, or 0. Must not be
   // called in a handler.
-  enum class ProcessEnd : bool { kExit, kExec };
   [[nodiscard]] bool StepToEnd(ProcessEnd how, pthread_t interrupted);
   // Ends the connection in a handler, or without memory, as far as that needs no wait for the peer.
   void EndAtOnce();
@@ -25,9 +25,9 @@ class StreamSocket::Departure {
   // Keeps the connection for threads that sleep in calls, when the last descriptor is about to be closed.
   // Returns false if it does not.
   bool KeepForCalls(int fd);
-  // Closes it when the last of these calls is about to return.
+  // Closes the connection that KeepForCalls() has kept. The last of its calls is about to return.
   void EndForCalls(Lock& lock);
-  // One of several descriptors is gone.
+  // `fd` is closed, and the socket has other descriptors.
   void GoOnWithout(int fd);
   int CloseLast(Lock& lock, int fd);
   void DropSession();
@@ -39,11 +39,12 @@ class StreamSocket::Departure {
   // that it keeps for a peer without room are lost if the link is closed and the peer sends anything, such as
   // credit.
   [[nodiscard]] bool AllSent(int link);
-  // Waits for that. Returns 0, EAGAIN at the deadline or, with Signals::kInterrupt, EINTR. Drops the lock
-  // while it sleeps.
+  // Waits until all bytes have left; with co-holders, until the link has taken them. Returns 0, EAGAIN at the
+  // deadline or, with Signals::kInterrupt, EINTR. Drops the lock while it sleeps.
   int AwaitSent(Lock& lock, int fd, Time deadline, Signals signals);
   [[nodiscard]] bool MayGoAtOnce(int fd);
   [[nodiscard]] bool KinHasAll(int fd) const;
+  // Returns a hidden descriptor by which the connection goes on. -1: the link may go with `fd`.
   int DescriptorToLinger(Lock& lock, int fd);
   // Steps a connect that was under way when the socket was closed. Returns false while the connect goes on.
   // Afterwards there is a session, or the connect has come to nothing.

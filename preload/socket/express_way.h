@@ -11,7 +11,10 @@ class StreamSocket::ExpressWay {
  public:
   explicit ExpressWay(StreamSocket& socket) : s_(socket) {}
 
+  // At the end of a call, with the lock held: opens the way if nothing is unusual. `inside`: how many threads
+  // are in calls, the caller included.
   void Open(int inside);
+  // Send and Receive return nothing if the call is to go the usual way, Receive then with `*taken` bytes.
   std::optional<ssize_t> Send(const iovec& piece, int flags);
   std::optional<ssize_t> Receive(const iovec& piece, int flags, size_t* taken);
 

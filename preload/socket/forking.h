@@ -10,18 +10,21 @@ class StreamSocket::Forking {
  public:
   explicit Forking(StreamSocket& socket) : s_(socket) {}
 
-  // Only the forking thread calls these. Returns false if the socket is locked for this fork already.
+  // Locks the socket until UnlockAfterFork(), by the same thread. Returns false if it is locked for this fork
+  // already.
   bool LockForFork();
   void UnlockAfterFork();
   // Has threads leave the link's read, before a fork or before the connection is given away. Threads wait by
   // poll until UnlockAfterFork(). A thread that cannot be reached keeps the connection until it wakes.
   void EndLinkRead(Time deadline);
-  void ShareWithChild();
   // Before ShareWithChild(), asks back memory that the peer knows of, which keeps the connection to this
   // process (SDP 9.5.4, 9.5.5). Waits for a receive buffer to come back; a copy replaces a send buffer.
   void SettleLoans(Time deadline);
+  // Before the fork: the child is to hold the connection, too, where that is possible.
+  void ShareWithChild();
   // In the child of a fork, leaves to the parent what is not shared. The caller holds the lock.
   void DisownAfterFork();
+  // In the parent: tells the listener, and has the helper bring lent memory back.
   void NoteForkInParent();
 
  private:

@@ -3,6 +3,9 @@
 #ifndef SDP_PRELOAD_SOCKET_GIVING_H_
 #define SDP_PRELOAD_SOCKET_GIVING_H_
 
+#include "preload/inheritance.h"
+#include "preload/socket/guests.h"
+#include "preload/socket/handover.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -13,13 +16,13 @@ class StreamSocket::Giving {
 
   // Adds what another program has to know to take over this socket. The caller holds own().
   void HandOver(uint64_t inode, Giver giver, Guests& guests, Handover* out, HandoverFds* fds);
-  // Other processes hold the connection, too.
+  // Returns true if other processes hold the connection, too.
   bool IsShared();
   // Asks the peer to let go of lent memory and of its copies, which keep a connection to this process. Waits
-  // for that.
+  // for the answer, for a second at most.
   void SettleToGive();
-  // `front`: the connection's front, used while another process has the state. Returns false if there is no
-  // such connection any more.
+  // Takes the connection up. `front`: its front, used while another process has the state. Returns false if
+  // there is no such connection any more.
   [[nodiscard]] bool TakeUp(Bytes front);
   // Takes the listener over. Returns false if the kernel answers for the listener from here on.
   [[nodiscard]] bool TakeUpListening(const Handover::Listener& from, const Handover::ListenerFds& fds);

@@ -12,6 +12,8 @@ class StreamSocket::Holders {
  public:
   explicit Holders(StreamSocket& socket) : s_(socket) {}
 
+  // With own() locked. EnterShared() takes the shared lock and the newest state. LeaveShared() leaves the
+  // state to the other processes, and unlocks.
   void EnterShared();
   void LeaveShared();
   [[nodiscard]] bool ThawShared();
@@ -20,19 +22,22 @@ class StreamSocket::Holders {
   void OnlyLooks();
   // Leaves the state to the other processes. Returns false if it is too large.
   bool FreezeShared();
-  // Returns the socket's own part of that state.
+  // Returns the front: the socket's own part of the shared state.
   std::vector<std::byte> FreezeFront();
   // Takes the front; another process will leave the rest (Share::elsewhere). Returns false if the bytes are
   // no front.
   [[nodiscard]] bool ExpectShared(Bytes front);
-  // Begins to share the process's own connection. Returns false without a place for it. Lock() comes next.
+  // Begins to share the process's own connection. Returns false without a place for it.
+  // SharedConnection::Lock() comes next.
   [[nodiscard]] bool StartSharing();
-  // StopSharing: this process alone holds the connection, with all its state. DropShared: it no longer does.
+  // StopSharing: this process alone holds the connection, with all its state. DropShared: this process no
+  // longer holds the connection.
   void StopSharing();
   void DropShared();
   // Returns true, with the shared lock, if other processes hold the connection and it needs nothing of this
   // one. The caller holds own() alone.
   bool OthersGoOn();
+  // With the shared lock: the connection is the others' from here on.
   void ForgetShared();
   // For _exit and signal handlers. Returns true if this process has to end the connection, and has its newest
   // state.
@@ -46,6 +51,7 @@ class StreamSocket::Holders {
   // EAGAIN, EINTR, EBADF if the socket was closed, or EIO if it is foreign for ever. `deadline`: of the whole
   // call; if it has none yet, `timeout` (0: without end) from now.
   int AwaitConnection(Lock& lock, bool nonblocking, Duration timeout, Time* deadline);
+  // Locks the socket. Waits a moment for a process that keeps the connection.
   Lock LockWithOwner();
 
  private:
@@ -53,7 +59,8 @@ class StreamSocket::Holders {
   template <typename Archive>
   void VisitShared(Archive& ar);
   void LoseShared();
-  // Waits for a moment, and only once, in calls that cannot return EAGAIN.
+  // Waits a moment for the process that keeps the connection, and only once. For calls that cannot return
+  // EAGAIN.
   void AwaitOwner(Lock& lock);
 
   StreamSocket& s_;

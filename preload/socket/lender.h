@@ -14,15 +14,14 @@ class StreamSocket::Lender {
   // Mends what this thread's earlier call left behind when a signal handler jumped out of it. Comes first in
   // every call that may sleep, or that takes from the link.
   void MendJump(Lock& lock, int fd, const void* frame);
-  // Return the bytes moved from or into the beginning of the memory. If that is less than all without an
-  // error, the caller copies the rest. ReceiveLent returns nothing if the memory could not be lent. `error`:
-  // as WaitForChange() returns it.
+  // SendLent and ReceiveLent return how many bytes they have moved, from the beginning of the memory. If that
+  // is less than all without an error, the caller copies the rest. ReceiveLent returns nothing if the memory
+  // could not be lent. `error`: as Waiting::WaitForChange() returns it.
   size_t SendLent(Call& call, Bytes data, int* error);
   std::optional<size_t> ReceiveLent(Call& call, MutableBytes room, bool advertise, int* error);
   // Returns true if the connection waits for nothing but the memory that a sender has lent, and nothing waits
   // to be sent.
   [[nodiscard]] bool AwaitsSolicitedAlone() const;
-  void FinishLoan(Lock& lock, int fd, Loan* loan);
   void CollectLoans();
   // Asks back loans, and copies as well, since other processes are to have the connection, too.
   void WithdrawLoans();
@@ -31,6 +30,10 @@ class StreamSocket::Lender {
   void WantBcopy(uint64_t enough);
 
  private:
+  class WhileLent;
+  // Ends a loan, and waits until the peer has given the memory back. Resets the connection if the peer does
+  // not.
+  void FinishLoan(Lock& lock, int fd, Loan* loan);
   // Waits until the peer has read the lent memory, the call is interrupted or late, or no reader comes.
   // Returns 0, EINTR or EAGAIN.
   int AwaitReader(Call& call, size_t size);

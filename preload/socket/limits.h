@@ -13,6 +13,7 @@ class StreamSocket::Limits {
 
   // Returns SO_RCVLOWAT, but no more than the peer can send. (The kernel bounds it by the receive buffer.)
   size_t LowWater() const;
+  // Returns how many bytes may be unsent at a time.
   [[nodiscard]] size_t SendLimit() const;
   // Returns how many bytes a send may take now.
   [[nodiscard]] size_t SendRoom() const { return RoomWithin(SendLimit()); }

@@ -13,13 +13,13 @@ class StreamSocket::Looks {
 
   // Takes what has come, if the connection is this process's to read.
   void Look();
-  // Like Look(), but leaves some of it to the next look where the kernel goes on to report it.
+  // Like Look(), but may leave a part of what has come in the link. The kernel goes on to report that part.
   void TakeFromLink();
   // Looks until nothing more has come. A reset comes behind earlier bytes, and TCP knows of it before those
   // are read.
   void LookToTheEnd();
-  // Takes what the link does not report to a wait, before a thread waits by poll or epoll (has_untold()).
-  // Returns false if there was nothing.
+  // Takes what the link does not report to a wait, before a thread waits by poll or epoll
+  // (Pollable::has_untold). Returns false if there was nothing.
   bool TakeUntold();
   // Looks for the reset by which a closed peer answers what is sent. The next call has to know of it.
   void LookForRefusal();

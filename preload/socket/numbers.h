@@ -17,9 +17,11 @@ class Numbers {
   // Adds a descriptor. Needs no memory in a signal handler: the program may call dup2 there.
   void Add(int fd);
   // Adds the descriptors that another program has handed over.
-  void Add(const std::vector<int>& fds) { fds_.insert(fds_.end(), fds.begin(), fds.end()); }
+  void Add(const std::vector<int>& fds) {
+    for (const int fd : fds) Add(fd);
+  }
   void AddUnlessKnown(int fd) {
-    if (!Has(fd)) fds_.push_back(fd);
+    if (!Has(fd)) Add(fd);
   }
   void Remove(int fd) { std::erase(fds_, fd); }
   void Replace(int from, int to) { std::replace(fds_.begin(), fds_.end(), from, to); }
@@ -34,22 +36,22 @@ class Numbers {
   // Returns true if an exec leaves one of them open.
   [[nodiscard]] bool SurvivesExec() const;
 
-  // Return O_NONBLOCK and O_APPEND as the application has set them. Ask the kernel by `fd` if that is not
-  // known. A socket that cannot be asked blocks.
+  // Return O_NONBLOCK and O_APPEND as the application has set them. Ask the kernel by `fd` if the flags are
+  // not known. A socket that cannot be asked blocks.
   bool IsNonblocking(int fd);
   bool Appends(int fd);
-  // Returns O_NONBLOCK as far as that is known.
+  // Returns O_NONBLOCK as last known; false if it is not known.
   [[nodiscard]] bool nonblocking() const { return nonblocking_.value_or(false); }
-  // The application sets the flags. Returns those that the kernel is to have.
+  // The application sets the flags. Returns the flags that the kernel is to have.
   int Set(int flags);
   void SetNonblocking(bool on) { nonblocking_ = on; }
   // Another process may have changed the flags.
   void ForgetFlags() { nonblocking_.reset(); }
 
-  // A listener's file does not block in any case: two listeners are waited for together. The application
-  // sees its own wish.
+  // Makes a listener's file non-blocking: two listeners are waited for together. The application still sees
+  // its own wish.
   void ForceNonblocking(int fd);
-  // Takes that back, before the kernel answers for the descriptor.
+  // Makes the file block again if the application wants that. Comes before the kernel answers for it.
   void EndForce(int fd) const;
   [[nodiscard]] bool forced() const { return forced_; }
   void SetForced(bool forced) { forced_ = forced; }

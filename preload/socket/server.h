@@ -10,11 +10,12 @@ class StreamSocket::Server {
  public:
   explicit Server(StreamSocket& socket) : s_(socket) {}
 
+  // The listener is there: the socket listens.
   void EnterListening(int fd);
+  // Ends the listener in all processes. The kernel answers for `fd` from here on.
   void StopListening(int fd);
   // Returns true if another process has shut the listener down. Then this process stops listening, too.
   bool WasShutDown();
-  static void FinishStart(Session& session, int fd);
 
  private:
   StreamSocket& s_;

@@ -242,8 +242,8 @@ class Session {
   // instead.
   void EndMove();
   [[nodiscard]] Time move_deadline() const;
-  // Return true if it has taken a step since the last TakeMoved(): a waiting thread has to look again at its
-  // condition.
+  // Return true if a move has taken a step since the last TakeMoved(). A waiting thread then looks at its
+  // condition again.
   [[nodiscard]] bool has_moved() const { return moved_; }
   [[nodiscard]] bool TakeMoved() { return std::exchange(moved_, false); }
   // Returns what to poll the link for; 0: nothing.

@@ -35,9 +35,13 @@ struct SocketFamily {
 
 struct SocketOptions {
   KeptOptions kept;
-  OptionLog log;                           // before the socket was connected, or listened
-  std::atomic<bool> gives_control{false};  // recvmsg has control messages to give
+  OptionLog log;                           // what was set before the socket was connected, or listened
+  std::atomic<bool> gives_control{false};  // recvmsg has control messages to give: follows `kept`
   std::optional<int> v6only;  // as it was before the look-up bound the socket to a port, which changes it
+  void Set(const KeptOptions& options) {
+    kept = options;
+    gives_control = kept.gives_control();
+  }
 };
 
 struct ConnectionNames {
@@ -58,28 +62,28 @@ struct Listening {
 struct Connecting {
   std::unique_ptr<ConnectAttempt> attempt;
   bool in_call = false;       // the caller of connect() goes on with it, not the helper
-  bool fork_gave_up = false;  // a fork has waited for it, in vain
+  bool fork_gave_up = false;  // a fork has waited for the connect, in vain
 };
 
 // How threads sleep for a connection.
 struct Sleeps {
   PollBudget budget{config().poll};
   Sleeper reader;              // while Session::being_read()
-  bool reads_by_poll = false;  // since Forking::EndLinkRead
-  uint8_t not_at_bell = 0;     // how many sleeps are not at the bell
+  bool reads_by_poll = false;  // from Forking::EndLinkRead until UnlockAfterFork
+  uint8_t not_at_bell = 0;     // so many of the next sleeps are in poll
 };
 
 // How the program uses a connection: what need not be asked yet, or again.
 struct ConnectionUse {
-  uint64_t calls = 0;            // by the application, to see whether it is active
+  uint64_t calls = 0;            // the application's calls: tell whether it is active
   uint64_t calls_seen = 0;       // by the helper
   uint64_t calls_at_glance = 0;  // at the last GlanceAtLink
   uint64_t told_readable = 0;    // by FIONREAD
   uint64_t told_in_call = 0;     // `calls` when CountWhereItIs told of much
-  Time look_for_refusal{};
-  Time look_for_credit{};
-  Time found_nothing{};   // by CoarseNow(): when a receive that does not wait last looked in vain
-  bool trimming = false;  // the helper looks whether the send buffer is used
+  Time look_for_refusal{};       // when a sender looks for the peer's refusal again
+  Time look_for_credit{};        // likewise for credit
+  Time found_nothing{};          // by CoarseNow(): when a receive that does not wait last looked in vain
+  bool trimming = false;         // the helper looks whether the send buffer is used
   // The helper's alone: its last look found a connection that the application's calls move as well.
   std::atomic<bool> helper_yields{false};
 };

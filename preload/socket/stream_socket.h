@@ -7,8 +7,6 @@
 #ifndef SDP_PRELOAD_SOCKET_STREAM_SOCKET_H_
 #define SDP_PRELOAD_SOCKET_STREAM_SOCKET_H_
 
-#include <poll.h>
-
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -16,21 +14,16 @@
 #include <utility>
 #include <vector>
 
-#include "preload/config.h"
-#include "preload/inheritance.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
 #include "preload/socket/board.h"
 #include "preload/socket/calls_inside.h"
 #include "preload/socket/corked.h"
-#include "preload/socket/guests.h"
-#include "preload/socket/handover.h"
 #include "preload/socket/lending.h"
 #include "preload/socket/lingering.h"
 #include "preload/socket/numbers.h"
 #include "preload/socket/quiet_links.h"
 #include "preload/socket/report.h"
-#include "preload/socket/restart.h"
 #include "preload/socket/session.h"
 #include "preload/socket/share.h"
 #include "preload/socket/socket.h"
@@ -91,19 +84,19 @@ class StreamSocket final : public Socket {
   void PublishStanding() override;
   void OwnerChanged(int fd) override;
 
-  // --- What else other rooms may do with it. Each class is made for one call, and has a header of its own.
+  // --- What other rooms do with a socket. Each class has a header; an object of it serves one call.
   class Watch;  // what poll and epoll ask
-  Watch watch();
+  inline Watch watch();
   class Departure;  // how a connection ends
-  Departure departure();
+  inline Departure departure();
   class Connector;
-  Connector connector();
+  inline Connector connector();
   class Holders;  // among processes
-  Holders holders();
+  inline Holders holders();
   class Forking;
-  Forking forking();
+  inline Forking forking();
   class Giving;  // to another program
-  Giving giving();
+  inline Giving giving();
 
   // Returns true if all that there may be to report is in the link.
   [[nodiscard]] bool NothingTaken() const { return mutex_.express_open(); }
@@ -120,7 +113,7 @@ class StreamSocket final : public Socket {
   // --- For process_life
   // Returns true if this is an SDP connection that other processes can have, too. The caller holds the lock.
   [[nodiscard]] bool shareable() const {
-    return state_ == State::kSdp && session_ != nullptr && !share_.not_inherited && session_->portable();
+    return state_ == State::kSdp && session_ != nullptr && !share_.given_up && session_->portable();
   }
   // Finds out by system calls, before a seccomp filter comes, what can be used behind it.
   void PrepareConfinement(int fd);
@@ -151,29 +144,29 @@ class StreamSocket final : public Socket {
   };
   using Lock = std::unique_lock<SocketMutex>;
 
-  // Operations, as those above.
+  // More such classes, for the socket's own use.
   class Lender;
-  Lender lender();
+  inline Lender lender();
   class Limits;
-  [[nodiscard]] Limits limits() const;
+  [[nodiscard]] inline Limits limits() const;
   class Waiting;
-  Waiting waiting();
+  inline Waiting waiting();
   class Upkeep;  // by the helper
-  Upkeep upkeep();
+  inline Upkeep upkeep();
   class Looks;  // at the link
-  Looks looks();
+  inline Looks looks();
   class ExpressWay;
-  ExpressWay express_way();
+  inline ExpressWay express_way();
   class OptionCalls;
-  OptionCalls option_calls();
+  inline OptionCalls option_calls();
   class Server;
-  Server server();
+  inline Server server();
   class Urgent;
-  Urgent urgent();
+  inline Urgent urgent();
 
   ~StreamSocket() override;
 
-  // stream_socket_progress.cc
+  // Its life, and what follows from progress.
   // Prepares for the process's first connection or listener over SDP.
   static void NoteFirst();
   void EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer,
@@ -208,7 +201,7 @@ class StreamSocket final : public Socket {
   // look at the link tells what is there.
   [[nodiscard]] std::optional<uint64_t> LeftInLink() const;
   [[nodiscard]] bool ComesDirect() const { return LeftInLink().value_or(0) != 0; }
-  // stream_socket_readiness.cc
+
   [[nodiscard]] bool HasUntold() const;
   // Returns true if another process also has the socket, which has no connection yet and may become TCP.
   // Neither process would know what the other makes of it.
@@ -216,7 +209,7 @@ class StreamSocket final : public Socket {
   // A shared connection's unread bytes go from process to process. At so many, no more is read ahead.
   static constexpr size_t kReadAheadOfShared = 64 << 10;
 
-  // stream_socket_wait.cc
+  // Sleeping.
   // What signal handlers do to a sleep. kRestart heeds SA_RESTART, as TCP does without a time-out.
   enum class Signals : uint8_t { kInterrupt, kRestart };
   // kSolicited: of the peer's messages only a solicited one has to end the sleep (SDP 14.2).
@@ -226,7 +219,6 @@ class StreamSocket final : public Socket {
   [[nodiscard]] static bool AwaitsData(Awaited awaited) {
     return awaited == Awaited::kData || awaited == Awaited::kMessage;
   }
-  // stream_socket_look.cc
   // Returns true if the link is a local one.
   [[nodiscard]] bool OnLocalLink() const;
   // Returns true if threads sleep in Send or Receive on a local link: there they sleep in poll.
@@ -247,7 +239,7 @@ class StreamSocket final : public Socket {
   class Receiving;
   ssize_t ReceiveNothing(int fd, int flags, int* out_flags);
 
-  // stream_socket_limits.cc
+  // Room to send (stream_socket_limits.cc).
   // A link with less room than this, and less than the caller has to send, is full.
   static constexpr size_t kLeastRoom = 32 * 1024;
   // Returns how much of `wanted` a call may hand to the link at a time. Returns 0 if the link is full; room
@@ -258,17 +250,11 @@ class StreamSocket final : public Socket {
   // An option may have changed the sizes of buffers.
   void AfterBufferSize();
 
-  // stream_socket_control.cc
   ssize_t SendZeroCopy(int fd, const iovec* iov, size_t count, int flags);
 
-  // stream_socket_shared.cc
-  friend class SocketMutex;
   [[nodiscard]] int LinkFd() const { return lingering_.fd() >= 0 ? lingering_.fd() : numbers_.any(); }
   [[nodiscard]] bool foreign() const { return share_.foreign(); }
 
-  class WhileLent;
-
-  // stream_socket_in_call.cc
   // Returns `fd` if it is still the socket's, else another descriptor of its link.
   [[nodiscard]] int NumberNow(int fd) const;
 

@@ -24,6 +24,7 @@ constexpr Duration kSendBufferRest = std::chrono::milliseconds(20);
 }  // namespace
 
 Background::Wait StreamSocket::Task::Run(Time now) { return socket_->upkeep().RunInBackground(now); }
+
 void StreamSocket::Upkeep::LeaveToBackground() {
   if (s_.session_ == nullptr) return;
   const bool trim = !s_.use_.trimming && s_.engine().send_buffer_memory() != 0;
@@ -120,7 +121,7 @@ Background::Wait StreamSocket::Departure::RunLinger(Time now) {
   }
   // Others' since the process has begun to end (StepToEnd): they have not gone, and its end is theirs to
   // make.
-  if (s_.session_ == nullptr || s_.lingering_.fd() < 0 || s_.share_.not_inherited) return {.done = true};
+  if (s_.session_ == nullptr || s_.lingering_.fd() < 0 || s_.share_.given_up) return {.done = true};
   if (!s_.session_->moving()) s_.holders().OnlyLooks();
   if (s_.session_->being_read()) {
     // The session is that thread's until it wakes up; the end of the link wakes it, where the link is this
@@ -142,10 +143,7 @@ Background::Wait StreamSocket::Departure::RunLinger(Time now) {
     return {.done = true};
   }
   if (s_.share_.closing_unsent) {
-    s_.session_->Pump();
-    s_.session_->ReadAvailable();
-    s_.lender().CollectLoans();
-    s_.upkeep().LeadMove();
+    StepToSent();
     if (s_.holders().keeps_from_others() && now < s_.lingering_.until())
       return s_.upkeep().LinkWait(s_.lingering_.fd(), now + s_.share_.NextLook(s_.calls_inside_.kept()));
     DropSession();

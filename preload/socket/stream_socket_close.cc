@@ -366,8 +366,7 @@ void StreamSocket::Departure::DropSession() {
   s_.holders().DropShared();
   // A device's queue pair is one for all processes that inherited it: to destroy it here would end the
   // parent's connection.
-  if (s_.share_.not_inherited && s_.session_ != nullptr && !s_.session_->portable())
-    (void)s_.session_.release();
+  if (s_.share_.given_up && s_.session_ != nullptr && !s_.session_->portable()) (void)s_.session_.release();
   s_.session_.reset();
   if (const int fd = s_.lingering_.End(); fd >= 0) HiddenFds::Close(fd);
 }

@@ -1,10 +1,8 @@
 // A StreamSocket whose process ends: by itself, by a signal (signal_end.h) or by an exec. The process ends
 // each connection as close() would, and then waits until the last bytes have left.
-#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <mutex>
 
 #include "preload/bounded_lock.h"
@@ -57,7 +55,7 @@ bool StreamSocket::Departure::StepToEnd(ProcessEnd how, pthread_t interrupted) {
   if (s_.share_.with != nullptr) {
     if (exec) return true;  // if it fails, this process still has the connection, too
     s_.holders().DropShared();
-    s_.share_.not_inherited = true;
+    s_.share_.given_up = true;
     return true;
   }
   if (s_.foreign() || s_.session_->link_ended() || s_.LinkFd() < 0) return true;
@@ -88,8 +86,7 @@ void StreamSocket::Departure::EndAtOnce() {
     own.release();
     if (!s_.holders().FinishSharedAtOnce()) return;
   }
-  if (s_.state_ != State::kSdp || s_.share_.not_inherited || s_.session_->link_ended() || s_.LinkFd() < 0)
-    return;
+  if (s_.state_ != State::kSdp || s_.share_.given_up || s_.session_->link_ended() || s_.LinkFd() < 0) return;
   int unread = 0;
   if (!Confined()) {
     s_.session_->ReadAvailable();  // the peer's end is not unread data

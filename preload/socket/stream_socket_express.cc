@@ -65,8 +65,8 @@ std::optional<ssize_t> StreamSocket::ExpressWay::Send(const iovec& piece, int fl
   ExpressLock lock(s_.mutex_);
   if (!lock.taken() || CoarseNow() >= s_.use_.look_for_refusal) return std::nullopt;
   if (!s_.session_->HasNothingInLink() && !s_.session_->DirectBytes()) {
-    s_.use_
-        .look_for_refusal = {};  // what is there may be the peer's end: the usual way looks ahead of the send
+    // What is there may be the peer's end: the usual way looks ahead of the send.
+    s_.use_.look_for_refusal = {};
     return std::nullopt;
   }
   const Bytes data(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);

@@ -1,5 +1,4 @@
 // A StreamSocket around a fork.
-#include <time.h>
 
 #include "preload/critical.h"
 #include "preload/real_calls.h"
@@ -84,8 +83,8 @@ void StreamSocket::Forking::DisownAfterFork() {
       s_.session_->ForgetReader();
       s_.session_->recorder().ForgetAfterFork();
     }
-    s_.share_.not_inherited = s_.share_.not_inherited || s_.share_.with == nullptr || !s_.share_.child_joins;
-    if (!s_.share_.not_inherited) {
+    s_.share_.given_up = s_.share_.given_up || s_.share_.with == nullptr || !s_.share_.child_joins;
+    if (!s_.share_.given_up) {
       s_.share_.with->AdoptAfterFork();
     } else if (s_.share_.with != nullptr) {
       s_.share_.with->ForgetAfterFork();

@@ -1,10 +1,7 @@
 // A socket that goes to another program: as the one that gives it, and as the one that has it from there.
-#include <time.h>
 
-#include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/process_life.h"
-#include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/forking.h"
 #include "preload/socket/giving.h"
@@ -74,9 +71,8 @@ bool StreamSocket::Giving::ComeToRest(Time deadline) {
 // state.
 SharedConnection::View StreamSocket::Giving::LockToGive(bool brings, Time deadline) {
   for (;;) {
-    if (s_.share_.with == nullptr)
-      return SharedConnection::View::kBroken;  // another thread was the last holder meanwhile, or has closed
-                                               // it
+    // Another thread was the last holder meanwhile, or has closed the connection.
+    if (s_.share_.with == nullptr) return SharedConnection::View::kBroken;
     const SharedConnection::View view = s_.share_.with->Lock();
     if (view != SharedConnection::View::kElsewhere || !brings || Now() >= deadline) return view;
     s_.share_.with->Unlock();
@@ -104,8 +100,8 @@ bool StreamSocket::Giving::GiveConnection(Giver giver, Guests& guests, Handover:
            s_.holders().FreezeShared();
     if (!good && giver == Giver::kStays) {
       good = true;
-      s_.share_.with
-          ->Keep();  // until what asks for it back has had its answer, for which somebody has to look
+      // Until what asks for the memory back has had its answer. The helper looks for that.
+      s_.share_.with->Keep();
       s_.upkeep().LeaveToBackground();
     }
   } else {
@@ -212,7 +208,7 @@ bool StreamSocket::Giving::TakeUp(Bytes front) {
 StreamSocket::StreamSocket(int domain, const std::vector<int>& descriptors, const KeptOptions& options)
     : StreamSocket(domain) {
   numbers_.Add(descriptors);
-  options_.kept = options;
+  options_.Set(options);
   share_.co_holders = CoHolders::kByAnyNumber;
 }
 

@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 
-#include <algorithm>
-
 #include "preload/config.h"
 #include "preload/confinement.h"
 #include "preload/fail.h"
@@ -34,6 +32,18 @@ void PutUnboundInPlace(int fd, int domain) {
   real.fcntl(fresh, F_SETFL, real.fcntl(fd, F_GETFL));
   real.dup3(fresh, fd, (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
   real.close(fresh);
+}
+
+// A caller that sleeps in accept anyway sleeps until the peer may be sent to (RFC 5044, 7.1.2), which is its
+// next message's time: what it sends then leaves at once, even if it ends right behind that.
+void FinishStart(Session& session, int fd) {
+  const Time deadline = Now() + kStartPatience;
+  while (session.has_unsent() && !session.link_ended()) {
+    pollfd link{.fd = session.LinkOf(fd), .events = POLLIN, .revents = 0};
+    timespec storage;
+    if (UnboundedPoll(&link, 1, Remaining(deadline, &storage), nullptr) <= 0) return;
+    session.ReadAvailable();
+  }
 }
 
 }  // namespace
@@ -142,18 +152,6 @@ bool StreamSocket::Server::WasShutDown() {
   return true;
 }
 
-// A caller that sleeps in accept anyway sleeps until the peer may be sent to (RFC 5044, 7.1.2), which is its
-// next message's time: what it sends then leaves at once, even if it ends right behind that.
-void StreamSocket::Server::FinishStart(Session& session, int fd) {
-  const Time deadline = Now() + kStartPatience;
-  while (session.has_unsent() && !session.link_ended()) {
-    pollfd link{.fd = session.LinkOf(fd), .events = POLLIN, .revents = 0};
-    timespec storage;
-    if (UnboundedPoll(&link, 1, Remaining(deadline, &storage), nullptr) <= 0) return;
-    session.ReadAvailable();
-  }
-}
-
 int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags, SocketRef* connection) {
   const SignalEnd::NoReturn on_end;  // nor are there new clients
   Lock lock(mutex_);
@@ -172,7 +170,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
     if (auto session = plain_first ? nullptr : listening_.listener->Accept(flags, &accepted, &peer)) {
       Listener::Taken taken(accepted);
       ++listening_.accepted_in_a_row;
-      if (!nonblocking) server().FinishStart(*session, accepted);
+      if (!nonblocking) FinishStart(*session, accepted);
       const bool of_rnic = session->queue_pair().device() != nullptr;  // then the descriptor knows no names
       if (of_rnic) peer = ToAddress(ToEndpoint(session->PeerName()), family_.domain, 0);
       Address local =

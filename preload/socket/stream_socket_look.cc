@@ -1,4 +1,4 @@
-// A StreamSocket over a kernel RNIC looks at its completion queue before it sleeps.
+// How a StreamSocket looks before it sleeps, and how a bell wakes it.
 #include <poll.h>
 
 #include <algorithm>

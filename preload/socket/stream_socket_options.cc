@@ -1,4 +1,4 @@
-// Names, options and ioctls of a StreamSocket.
+// Names and options of a StreamSocket.
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "preload/config.h"
 #include "preload/fail.h"
 #include "preload/native_family.h"
 #include "preload/real_calls.h"

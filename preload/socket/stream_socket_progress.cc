@@ -1,7 +1,5 @@
-#include <fcntl.h>
+// A StreamSocket's beginning as a connection, and what follows from progress of it.
 #include <poll.h>
-
-#include <algorithm>
 
 #include "preload/confinement.h"
 #include "preload/critical.h"
@@ -9,7 +7,6 @@
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/link_calls.h"
-#include "preload/native_family.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
 #include "preload/socket/abort_log.h"
@@ -21,7 +18,6 @@
 #include "preload/socket/looks.h"
 #include "preload/socket/memory_keeper.h"
 #include "preload/socket/option_calls.h"
-#include "preload/socket/options.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/upkeep.h"
@@ -52,8 +48,7 @@ StreamSocket::StreamSocket(int domain, int fd, std::unique_ptr<Session> session,
     : family_(domain) {
   numbers_.Add(fd);
   numbers_.SetNonblocking(nonblocking);
-  options_.kept = options;
-  options_.gives_control = options.gives_control();
+  options_.Set(options);
   tcp_.connect_reported = true;
   EnterSdp(std::move(session), local, peer, stats::Role::kAccepting);
 }
@@ -147,8 +142,6 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
   if (connecting_.attempt != nullptr) connecting_.attempt->SetFd(to);
   return true;
 }
-
-// --- Readiness
 
 short StreamSocket::WatchEvents() const { return session_->watch_events(); }
 

@@ -12,14 +12,14 @@ void StreamSocket::QuietLink::TakeUnread() { socket_->upkeep().TakeUnread(); }
 // A process that shares the connection, and has as much unread as it may take off the link, enters the link
 // again with its next call (EnterShared).
 bool StreamSocket::Upkeep::HasQuietLink() const {
-  return s_.state_ == State::kSdp && s_.session_ != nullptr && !s_.share_.not_inherited &&
+  return s_.state_ == State::kSdp && s_.session_ != nullptr && !s_.share_.given_up &&
          !s_.session_->link_ended() && !s_.session_->full() && s_.LinkFd() >= 0;
 }
 
 void StreamSocket::Upkeep::LookIfUnread(Time since) {
   std::unique_lock own(s_.mutex_.own(), std::try_to_lock);
   if (!own.owns_lock()) return;
-  if (s_.state_ == State::kSdp && s_.session_ != nullptr && !s_.share_.not_inherited)
+  if (s_.state_ == State::kSdp && s_.session_ != nullptr && !s_.share_.given_up)
     s_.report_.PublishLate(*s_.session_, s_.names());
   if (!HasQuietLink()) return QuietLinks::Leave(&s_.quiet_);
   if (s_.session_->moving() || s_.session_->ReadSince(since)) return;

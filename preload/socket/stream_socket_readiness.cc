@@ -58,7 +58,7 @@ StreamSocket::Watch::Readiness StreamSocket::Watch::GetReadiness() {
       ++readiness.read_edge;
     }
     s_.express_way().Open(/*inside=*/0);
-  } else if (s_.state_ == State::kSdp && s_.share_.not_inherited) {
+  } else if (s_.state_ == State::kSdp && s_.share_.given_up) {
     // Each call answers EIO at once (AwaitConnection). The connection's own edges do not reach this one.
     readiness.events = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLERR | POLLHUP;
     readiness.read_edge = readiness.write_edge = UINT64_MAX - 1;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "preload/config.h"
 #include "preload/fail.h"
 #include "preload/signal_end.h"
 #include "preload/socket/call.h"

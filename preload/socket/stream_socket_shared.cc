@@ -1,15 +1,12 @@
 // A connection that several processes hold after a fork. Each has a copy of its state; whoever uses it takes
 // the newest first and leaves what became of it. Alone again, a process goes on without all this.
-#include <time.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "core/base/archive.h"
 #include "preload/confinement.h"
 #include "preload/log.h"
-#include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/holders.h"
 #include "preload/socket/looks.h"
@@ -114,6 +111,7 @@ void StreamSocket::Holders::VisitShared(Archive& ar) {
   Visit(ar, s_.names_.peer);
   Visit(ar, s_.names_.sdp_peer);
   s_.options_.kept.Visit(ar);
+  s_.options_.gives_control = s_.options_.kept.gives_control();
 }
 
 std::vector<std::byte> StreamSocket::Holders::FreezeFront() {
@@ -202,7 +200,7 @@ bool StreamSocket::Holders::OthersGoOn() {
 void StreamSocket::Holders::ForgetShared() {
   s_.mutex_.set_shared(false);
   s_.share_.with.reset();
-  s_.share_.not_inherited = true;
+  s_.share_.given_up = true;
 }
 
 void StreamSocket::PrepareConfinement(int fd) {
@@ -235,7 +233,7 @@ int StreamSocket::Holders::AwaitConnection(Lock& lock, bool nonblocking, Duratio
   if (*deadline == kNever && timeout != Duration::zero()) *deadline = Now() + timeout;
   const Signals signals = *deadline == kNever ? Signals::kRestart : Signals::kInterrupt;
   while (s_.foreign()) {
-    if (s_.share_.not_inherited) return EIO;
+    if (s_.share_.given_up) return EIO;
     if (nonblocking) return EAGAIN;
     pollfd none{.fd = -1, .events = 0, .revents = 0};
     const int error = s_.waiting().SleepAsWaiter(lock, &none, *deadline, signals);

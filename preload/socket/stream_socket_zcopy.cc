@@ -143,7 +143,7 @@ void StreamSocket::Lender::MendJump(Lock& lock, int fd, const void* frame) {
 }
 
 // A call that lends: from the loan to its result, also when the thread is cancelled in its sleep.
-class StreamSocket::WhileLent {
+class StreamSocket::Lender::WhileLent {
  public:
   WhileLent(StreamSocket* socket, Call& call, Lending::Side& side)
       : socket_(socket), call_(call), side_(side) {

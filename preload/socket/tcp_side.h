@@ -26,8 +26,9 @@ struct TcpSide {
     error_outlived = false;
     return std::exchange(pending_error, 0);
   }
+  // Returns true if the error queue has a message.
   [[nodiscard]] bool has_queued_message() const { return zero_copies_told != zero_copies_sent; }
-  // AF_UNSPEC has ended the connection. The error stays.
+  // AF_UNSPEC has ended the connection. The pending error stays.
   void ForgetConnection() {
     abort_noted = connect_reported = receive_shut = send_shut = false;
     zero_copies_told = zero_copies_sent = 0;

@@ -1,5 +1,6 @@
-// What the helper thread does for a StreamSocket: it moves what calls have left behind, and looks at a
-// connection that the program leaves alone. Made for one call; keeps nothing.
+// What the helper thread does for a StreamSocket, and how calls leave work to it. The helper moves what calls
+// have left behind, and looks at a connection that the program leaves alone. Calls and the helper lead a move
+// to another link. Made for one call; keeps nothing.
 #ifndef SDP_PRELOAD_SOCKET_UPKEEP_H_
 #define SDP_PRELOAD_SOCKET_UPKEEP_H_
 
@@ -11,6 +12,7 @@ class StreamSocket::Upkeep {
  public:
   explicit Upkeep(StreamSocket& socket) : s_(socket) {}
 
+  // Has the helper go on with what is unsent, unheard or to be trimmed.
   void LeaveToBackground();
   Background::Wait RunInBackground(Time now);
   // Returns a wait for the link at `fd`, if any event of it is of interest.
@@ -19,7 +21,9 @@ class StreamSocket::Upkeep {
   void FollowMove();
   // Moves the connection on, also where no thread waits for it any more.
   void LeadMove();
+  // Returns true if the peer's bytes are read though no call waits: for an owner's signals, or to be refused.
   bool ListensForPeer();
+  // See QuietLinks::Link.
   void LookIfUnread(Time since);
   void TakeUnread();
 

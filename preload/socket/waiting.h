@@ -3,6 +3,9 @@
 #ifndef SDP_PRELOAD_SOCKET_WAITING_H_
 #define SDP_PRELOAD_SOCKET_WAITING_H_
 
+#include <poll.h>
+
+#include "preload/socket/restart.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -24,6 +27,8 @@ class StreamSocket::Waiting {
 
   explicit Waiting(StreamSocket& socket) : s_(socket) {}
 
+  // Sleeps until something may have changed. Returns 0 (look again), EINTR, or EAGAIN when `deadline` has
+  // passed.
   int WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited = Awaited::kAll,
                     const HandlerWatch& handlers = {});
   // Sleeps with `lock` dropped until `link` is ready or a thread wakes the waiters. Returns 0 or an errno.
@@ -48,6 +53,7 @@ class StreamSocket::Waiting {
   // handler ran that ends a sleep, and nothing if it is time to sleep.
   std::optional<int> LookBeforeSleep(Lock& lock, Time deadline, Awaited awaited, const WaitMark& mark,
                                      Signals signals);
+  // Asks to be woken, and takes what came before. Returns true if anything came.
   bool TakeBeforeSleep(Awaited awaited);
 
  private:

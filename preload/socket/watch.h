@@ -34,7 +34,7 @@ class StreamSocket::Watch {
   enum class QueueLook : uint8_t { kNothing, kCame, kFound };
   // kUseless: something came, but not what the thread waits for.
   enum class LookResult : uint8_t { kFound, kInVain, kUseless, kCrowded };
-  // An event of this socket ended the sleep, or one of another socket that was looked at, or neither.
+  // What ended a sleep: an event of this socket, one of another socket that was looked at, or neither.
   enum class WokenBy : uint8_t { kThis, kAnother, kNeither };
 
   explicit Watch(StreamSocket& socket) : s_(socket) {}
@@ -58,7 +58,7 @@ class StreamSocket::Watch {
   // The peer has rung an epoll set's bell for this link. `polled`: the set looks at the link until EndLook(),
   // and no other thread waits for the link.
   void TakeRung(bool polled);
-  // Notes a sleep of this length.
+  // Notes a sleep that has lasted so long.
   void NoteSlept(Duration lasted, WokenBy by);
   // Notes such a sleep of a thread that had not looked, because another thread did.
   void NoteSleptUnlooked(WokenBy by);

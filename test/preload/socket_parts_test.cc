@@ -101,13 +101,13 @@ TEST_CASE("Share: a sleeper looks less and less often, and anew after another pr
   CHECK(share.NextLook(false) == milliseconds(1));
 }
 
-TEST_CASE("Share: a connection is foreign while another process keeps it, or if it was not inherited") {
+TEST_CASE("Share: a connection is foreign while another process keeps it, or if it was given up") {
   Share share;
   CHECK_FALSE(share.foreign());
   share.elsewhere = true;
   CHECK(share.foreign());
   share.elsewhere = false;
-  share.not_inherited = true;
+  share.given_up = true;
   CHECK(share.foreign());
 }
 

@@ -49,6 +49,46 @@ TEST_CASE("fork: options that a child sets are its parent's, too") {
   REQUIRE(WaitFor(pair.server, POLLIN));
 }
 
+// Receives one byte. Returns how many more TCP_INQ tells of; -1: it tells nothing.
+int LeftBehindOne(int fd) {
+  char byte;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  iovec piece{.iov_base = &byte, .iov_len = 1};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (recvmsg(fd, &message, 0) != 1) return -1;
+  const cmsghdr* const told = CMSG_FIRSTHDR(&message);
+  if (told == nullptr || told->cmsg_level != SOL_TCP || told->cmsg_type != TCP_CM_INQ) return -1;
+  int left;
+  memcpy(&left, CMSG_DATA(told), sizeof left);
+  return left;
+}
+
+TEST_CASE("fork: control messages that a child asks for are its parent's, too") {
+  Pair pair = MakePair();
+  InChild([&] {
+    SetOption(pair.server, IPPROTO_TCP, TCP_INQ, 1);
+    return true;
+  });
+  REQUIRE(SendAll(pair.client, "0123"));
+  REQUIRE(WaitFor(pair.server, POLLIN));
+  REQUIRE(LeftBehindOne(pair.server) == 3);
+}
+
+TEST_CASE("rights: control messages that were asked for come with the connection") {
+  UnixPair channel;
+  const pid_t pid = Fork([&] { return LeftBehindOne(TakeFrom(channel.z)) == 3 ? 0 : 1; });
+  Pair pair = MakePair();
+  SetOption(pair.server, IPPROTO_TCP, TCP_INQ, 1);
+  REQUIRE(SendAll(pair.client, "0123"));
+  REQUIRE(WaitFor(pair.server, POLLIN));
+  REQUIRE(Pass(channel.a, pair.server));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
 TEST_CASE("fork: what was looked at is read by whoever comes first") {
   Pair pair = MakePair();
   REQUIRE(SendAll(pair.client, "abcdef"));
