@@ -21,7 +21,7 @@ HOST = """
 set -e
 ip link set lo up
 mount -t tmpfs -o mode=755 none /run
-mkdir /run/sdp
+mkdir -p /run/sdp
 exec sleep 600
 """
 # What a container runtime does with `-v /run/sdp:/run/sdp:ro`.
@@ -29,7 +29,7 @@ SHARED_RUN = """
 set -e
 mount --bind -o ro /run/sdp /mnt
 mount -t tmpfs -o mode=755 none /run
-mkdir /run/sdp
+mkdir -p /run/sdp
 mount --move /mnt /run/sdp
 exec "$@"
 """
@@ -37,7 +37,7 @@ exec "$@"
 OWN_NETWORK = f"""
 set -e
 mount -t tmpfs -o mode=755 none /run
-mkdir /run/sdp
+mkdir -p /run/sdp
 ip link set lo up
 until ip link show wire >/dev/null 2>&1; do sleep 0.02; done
 ip addr add 10.79.0.2/24 dev wire
