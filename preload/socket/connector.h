@@ -35,6 +35,9 @@ class StreamSocket::Connector {
   void StepAttempt();
 
  private:
+  // Ends the connection for AF_UNSPEC. Returns what the call returns, if it goes on no further. Sets
+  // `*ends_here` if the connection was alive, and `*has_error` if the descriptor has the error of its end.
+  std::optional<int> LeaveConnection(bool* ends_here, bool* has_error);
   int FailTaken();
   // Leaves the connect to the helper thread. Returns false if there is no such thread.
   bool LeaveConnect();

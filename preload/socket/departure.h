@@ -29,12 +29,16 @@ class StreamSocket::Departure {
   void EndForCalls(Lock& lock);
   // `fd` is closed, and the socket has other descriptors.
   void GoOnWithout(int fd);
+  // `fd`, the last descriptor, is about to be closed: the connect goes on without it for a while, if it may.
+  void LeaveConnect(int fd);
   int CloseLast(Lock& lock, int fd);
   void DropSession();
   Background::Wait RunLinger(Time now);
 
  private:
   void EndStream();
+  // Leaves the rest of the connection to the helper.
+  void LingerOn();
   // Returns true if the kernel has taken and sent all bytes, as far as this process may ask (Confined). Bytes
   // that it keeps for a peer without room are lost if the link is closed and the peer sends anything, such as
   // credit.

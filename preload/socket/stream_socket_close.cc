@@ -194,17 +194,7 @@ int StreamSocket::Close(int fd) {
       departure().DropSession();
       break;
     case State::kConnecting:
-      if (connecting_.attempt != nullptr)
-        connecting_.attempt->NoteGivenUp();  // before the program connects again
-      if (connecting_.attempt != nullptr && !connecting_.in_call && !Resets(options_.kept.linger_option()) &&
-          !Confined() && !Lingering::TooMany()) {
-        lingering_.Begin(HiddenFds::Duplicate(fd));
-        lingering_.SetUntil(Now() + kPatienceForConnect);
-      }
-      if (lingering_.fd() >= 0) {
-        connecting_.attempt->SetFd(lingering_.fd());
-        Background::Add(&task_, Duration::zero());  // it sleeps on the number that is no more
-      }
+      departure().LeaveConnect(fd);
       state_ = State::kClosed;  // the helper sees it
       break;
     case State::kNew:
@@ -214,6 +204,20 @@ int StreamSocket::Close(int fd) {
   }
   errno = saved;
   return real.close(fd);
+}
+
+void StreamSocket::Departure::LeaveConnect(int fd) {
+  if (s_.connecting_.attempt != nullptr)
+    s_.connecting_.attempt->NoteGivenUp();  // before the program connects again
+  if (s_.connecting_.attempt != nullptr && !s_.connecting_.in_call &&
+      !Resets(s_.options_.kept.linger_option()) && !Confined() && !Lingering::TooMany()) {
+    s_.lingering_.Begin(HiddenFds::Duplicate(fd));
+    s_.lingering_.SetUntil(Now() + kPatienceForConnect);
+  }
+  if (s_.lingering_.fd() >= 0) {
+    s_.connecting_.attempt->SetFd(s_.lingering_.fd());
+    Background::Add(&s_.task_, Duration::zero());  // it sleeps on the number that is no more
+  }
 }
 
 void StreamSocket::Departure::GoOnWithout(int fd) {
@@ -269,6 +273,11 @@ int StreamSocket::Departure::CloseLast(Lock& lock, int fd) {
     if (!s_.session_->being_read()) DropSession();
     return result;
   }
+  LingerOn();
+  return result;
+}
+
+void StreamSocket::Departure::LingerOn() {
   s_.session_->queue_pair().SetEventFd(s_.lingering_.fd());
   if (s_.session_->portable()) s_.session_->queue_pair().portable()->StaysHere();
   s_.lingering_.SetUntil(Now() + Lingering::kFinWait);
@@ -277,7 +286,6 @@ int StreamSocket::Departure::CloseLast(Lock& lock, int fd) {
   } catch (const std::bad_alloc&) {
     DropSession();
   }
-  return result;
 }
 
 // As TCP does: unread data, or a linger time of zero, resets the connection.

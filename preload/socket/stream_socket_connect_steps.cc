@@ -1,8 +1,12 @@
 // The steps of a connect that is under way, which the helper, a call or a fork takes.
 
 #include "preload/confinement.h"
+#include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/connector.h"
+#include "preload/socket/departure.h"
+#include "preload/socket/looks.h"
+#include "preload/socket/server.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/waiting.h"
 #include "preload/unbounded_poll.h"
@@ -111,6 +115,86 @@ int StreamSocket::Connector::AwaitConnect(Lock& lock, Duration timeout) {
     if (error == EINTR) return EINTR;
     if (error == EAGAIN && Now() >= deadline) return EAGAIN;
   }
+  return 0;
+}
+
+std::optional<int> StreamSocket::Connector::LeaveConnection(bool* ends_here, bool* has_error) {
+  if (s_.foreign()) return Fail(EIO);
+  s_.looks().Look();
+  *ends_here =
+      s_.InCloseWait() || (s_.engine().state() != engine::State::kAborted &&
+                           s_.engine().state() != engine::State::kClosed && !s_.session_->link_ended());
+  // Others know the session: a thread in a call, or another process. To them it is a connection that is
+  // over.
+  const bool ours =
+      s_.share_.with == nullptr && !s_.session_->being_read() && !s_.HasSleepers() && !s_.lending_.offered();
+  if (!ours || s_.queue_pair().device() != nullptr) {
+    s_.lending_.AskBack(*s_.session_);
+    s_.session_->engine().Abort(engine::AbortReason::kLocal);
+    s_.session_->Pump();
+    s_.AfterProgress();
+  }
+  if (!ours) {
+    if (*ends_here && s_.tcp_.pending_error == 0)
+      s_.tcp_.pending_error = ECONNRESET;  // a sleeper's, who would read an end
+    return 0;
+  }
+  s_.board_.TellObservers(*s_.session_, 0, false);
+  *has_error = s_.queue_pair().device() == nullptr && !s_.InCloseWait();
+  // Its peer has to know this reset from one that the kernel answers a doorbell with.
+  if (s_.OnLocalLink()) s_.session_->queue_pair().Abort();
+  // The engine's edges end with it, and whoever has seen them is to see this one.
+  s_.board_.Outlive(s_.engine());
+  s_.departure().DropSession();
+  s_.use_.trimming = false;
+  s_.names_.peer = {};
+  s_.urgent_mark_.NoteRead();
+  s_.tcp_.ForgetConnection();
+  s_.corked_.Clear();
+  return std::nullopt;
+}
+
+// As TCP does it: a peer is reset, a listener listens no more, a connect that is under way is given up.
+int StreamSocket::Connector::Disconnect(int fd) {
+  bool ends_here = false;
+  bool has_error = false;
+  switch (s_.state_.load()) {
+    case State::kNew:
+      s_.tcp_.connect_failed = false;
+      return kPassThrough;
+    case State::kPlain:
+    case State::kClosed:
+      return kPassThrough;
+    case State::kListening:
+      s_.server().StopListening(fd);
+      return kPassThrough;
+    case State::kConnecting:
+      s_.connecting_.attempt.reset();
+      if (Background::Holds(&s_.task_))
+        Background::Add(&s_.task_, Duration::zero());  // it sleeps on something that is no more
+      break;
+    case State::kSdp:
+      if (const auto result = LeaveConnection(&ends_here, &has_error)) return *result;
+      break;
+  }
+  const bool was_sdp = s_.state_ == State::kSdp;
+  s_.state_ = State::kNew;
+  const int saved = errno;
+  Unconnect(fd);
+  s_.options_.kept.RestoreCongestionControl(fd);
+  if (was_sdp) {
+    // As TCP: an error that nobody has been told of stays, and the end itself is one. From here on it is
+    // ours, not the kernel's.
+    int of_link = ECONNRESET;
+    socklen_t size = sizeof of_link;
+    if (has_error) real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &of_link, &size);
+    if (s_.tcp_.pending_error == 0 && ends_here) s_.tcp_.pending_error = of_link;
+    s_.tcp_.error_outlived = s_.tcp_.pending_error != 0;
+  }
+  errno = saved;
+  s_.board_.Bump();
+  s_.board_.TellChange();
+  s_.board_.WakeAll();
   return 0;
 }
 

@@ -43,6 +43,22 @@ bool StreamSocket::Waiting::LooksBeforeSleep() const {
          (!s_.session_->being_read() && s_.queue_pair().unsent_bytes() == 0);
 }
 
+bool StreamSocket::Waiting::LookInARow(int looks, Awaited awaited, const WaitMark& mark, bool* any) {
+  for (int i = 0; i < looks; ++i) {
+    if (!ComesFor(awaited)) {
+      if (!s_.session_->PollAvailable() && !s_.session_->link_ended()) continue;
+      s_.AfterProgress(/*publish=*/!s_.AwaitsData(awaited) || s_.engine().readable_bytes() == 0);
+      if (s_.state_ != State::kSdp || s_.session_ == nullptr) return true;
+      *any = true;
+      if (!CameFor(awaited, mark)) continue;
+    }
+    ++s_.session_->waits().polled;
+    s_.sleeps_.budget.NoteFound();
+    return true;
+  }
+  return false;
+}
+
 // The core is offered to others after every few looks. That a thread took it is a sign that it is needed: no
 // more looks, none for a while.
 std::optional<int> StreamSocket::Waiting::LookBeforeSleep(Lock& lock, Time deadline, Awaited awaited,
@@ -59,21 +75,7 @@ std::optional<int> StreamSocket::Waiting::LookBeforeSleep(Lock& lock, Time deadl
     const int looks_in_a_row = cheap ? kCheapLooksInARow : CoreWatch::kLooksPerOffer;
     bool crowded = false;
     do {
-      for (int i = 0; i < looks_in_a_row; ++i) {
-        if (ComesFor(awaited)) {
-          ++s_.session_->waits().polled;
-          s_.sleeps_.budget.NoteFound();
-          return 0;
-        }
-        if (!s_.session_->PollAvailable() && !s_.session_->link_ended()) continue;
-        s_.AfterProgress(/*publish=*/!s_.AwaitsData(awaited) || s_.engine().readable_bytes() == 0);
-        if (s_.state_ != State::kSdp || s_.session_ == nullptr) return 0;
-        any = true;
-        if (!CameFor(awaited, mark)) continue;
-        ++s_.session_->waits().polled;
-        s_.sleeps_.budget.NoteFound();
-        return 0;
-      }
+      if (LookInARow(looks_in_a_row, awaited, mark, &any)) return 0;
       lock.unlock();
       now = Now();
       if (!cheap || now - offered >= CoreWatch::kBetweenOffers) {

@@ -22,6 +22,35 @@ short StreamSocket::ReadyNow() const {
                                   .close_wait = InCloseWait()});
 }
 
+void StreamSocket::Watch::AskConnection(Readiness* readiness) {
+  const std::optional<uint64_t> left = s_.LeftInLink();
+  if (!left) s_.session_->lends() ? (void)s_.looks().LookAtLink() : (void)s_.looks().TakeUntold();
+  if (s_.queue_pair().pollable() == nullptr)
+    s_.looks().LookForRefusal();  // a device's queue is looked at before a sleep, and counted
+  s_.lender().WantBcopy(s_.limits().LowWater());
+  if (s_.board_.full()) {
+    verbs::FileSource* const file_source = s_.session_->queue_pair().file_source();
+    if (file_source != nullptr && file_source->TakeRoom()) s_.NoteSendRoom();
+  }
+  readiness->events = s_.ReadyNow();
+  readiness->watch = s_.WatchEvents();
+  readiness->link_fd = s_.LinkOf(-1);
+  readiness->looked = s_.waiting().LooksBeforeSleep();
+  readiness->device = readiness->looked && s_.queue_pair().pollable() != nullptr;
+  if (readiness->looked) readiness->look = s_.sleeps_.budget.Next();
+  readiness->read_ahead = readiness->shared && s_.engine().readable_bytes() >= kReadAheadOfShared;
+  const Board::Edges edges = s_.board_.edges(s_.engine());
+  readiness->read_edge = edges.read;
+  readiness->write_edge = edges.write;
+  readiness->left_in_link = left.value_or(0) != 0 || s_.session_->lends();
+  if (left.value_or(0) != 0) {
+    readiness->events |= POLLIN | POLLRDNORM;
+    // Who takes the message counts the edge. Whatever ends the connection takes the message first.
+    ++readiness->read_edge;
+  }
+  s_.express_way().Open(/*inside=*/0);
+}
+
 StreamSocket::Watch::Readiness StreamSocket::Watch::GetReadiness() {
   if (const auto readiness = ReadinessExpress()) return *readiness;
   Lock lock(s_.mutex_);
@@ -32,32 +61,7 @@ StreamSocket::Watch::Readiness StreamSocket::Watch::GetReadiness() {
   }
   Readiness readiness{.state = s_.state_, .shared = s_.share_.with != nullptr};
   if (s_.state_ == State::kSdp && !s_.foreign()) {
-    const std::optional<uint64_t> left = s_.LeftInLink();
-    if (!left) s_.session_->lends() ? (void)s_.looks().LookAtLink() : (void)s_.looks().TakeUntold();
-    if (s_.queue_pair().pollable() == nullptr)
-      s_.looks().LookForRefusal();  // a device's queue is looked at before a sleep, and counted
-    s_.lender().WantBcopy(s_.limits().LowWater());
-    if (s_.board_.full()) {
-      verbs::FileSource* const file_source = s_.session_->queue_pair().file_source();
-      if (file_source != nullptr && file_source->TakeRoom()) s_.NoteSendRoom();
-    }
-    readiness.events = s_.ReadyNow();
-    readiness.watch = s_.WatchEvents();
-    readiness.link_fd = s_.LinkOf(-1);
-    readiness.looked = s_.waiting().LooksBeforeSleep();
-    readiness.device = readiness.looked && s_.queue_pair().pollable() != nullptr;
-    if (readiness.looked) readiness.look = s_.sleeps_.budget.Next();
-    readiness.read_ahead = readiness.shared && s_.engine().readable_bytes() >= kReadAheadOfShared;
-    const Board::Edges edges = s_.board_.edges(s_.engine());
-    readiness.read_edge = edges.read;
-    readiness.write_edge = edges.write;
-    readiness.left_in_link = left.value_or(0) != 0 || s_.session_->lends();
-    if (left.value_or(0) != 0) {
-      readiness.events |= POLLIN | POLLRDNORM;
-      // Who takes the message counts the edge. Whatever ends the connection takes the message first.
-      ++readiness.read_edge;
-    }
-    s_.express_way().Open(/*inside=*/0);
+    AskConnection(&readiness);
   } else if (s_.state_ == State::kSdp && s_.share_.given_up) {
     // Each call answers EIO at once (AwaitConnection). The connection's own edges do not reach this one.
     readiness.events = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLERR | POLLHUP;

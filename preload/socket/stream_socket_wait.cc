@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "preload/fail.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/holders.h"
 #include "preload/socket/limits.h"
@@ -25,42 +26,52 @@ constexpr uint8_t kSleepsByPoll = 32;
 
 }  // namespace
 
+// The sleep of a call: registered with the board, with the lock dropped.
+class StreamSocket::Waiting::Asleep {
+ public:
+  Asleep(StreamSocket& socket, Lock& lock, Waiter* waiter, bool at_bell)
+      : s_(socket), lock_(lock), waiter_(waiter), at_bell_(at_bell) {
+    if (waiter != nullptr) waiter->BeginSleep();
+    if (at_bell) waiter->SetAtBell(true);
+    s_.board_.Add(waiter);
+    lock.unlock();
+  }
+  ~Asleep() {  // the thread is cancelled in its sleep
+    if (lock_.owns_lock()) return;
+    if (Over()) s_.looks().Look();
+    s_.board_.WakeAll();
+  }
+  Asleep(const Asleep&) = delete;
+  Asleep& operator=(const Asleep&) = delete;
+  // Returns what poll returns, with errno.
+  int Poll(pollfd* fds, nfds_t count, Time until, bool restarts) {
+    if (at_bell_) return waiter_->SleepAtBell() == 0 ? 1 : -1;
+    return restarts ? PollRestarting(fds, count, until) : PollOnce(fds, count, until);
+  }
+  // Takes the lock back. Returns true if this thread has to read: the peer wakes no other one.
+  bool Over() {
+    lock_.lock();
+    if (at_bell_) {
+      s_.quiet_.RelyOnNoMore();
+      waiter_->SetAtBell(false);
+    }
+    if (waiter_ != nullptr) {
+      s_.board_.Remove(waiter_);
+      waiter_->EndSleep();
+    }
+    return s_.waiting().LeaveBell();
+  }
+
+ private:
+  StreamSocket& s_;
+  Lock& lock_;
+  Waiter* const waiter_;
+  const bool at_bell_;
+};
+
 int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals,
                                          const HandlerWatch& handlers, Awaited awaited) {
   Time until = deadline;
-  struct Registration {
-    StreamSocket* socket;
-    Lock& lock;
-    Waiter* waiter;
-    bool at_bell;
-    bool rung = false;
-    Registration(StreamSocket* s, Lock& l, Waiter* w, bool at_bell)
-        : socket(s), lock(l), waiter(w), at_bell(at_bell) {
-      if (waiter != nullptr) waiter->BeginSleep();
-      if (at_bell) waiter->SetAtBell(true);
-      socket->board_.Add(waiter);
-      lock.unlock();
-    }
-    // Ends the sleep. `rung`: this thread has to read, as the peer wakes no other thread.
-    void Over() {
-      lock.lock();
-      if (at_bell) {
-        socket->quiet_.RelyOnNoMore();
-        waiter->SetAtBell(false);
-      }
-      if (waiter != nullptr) {
-        socket->board_.Remove(waiter);
-        waiter->EndSleep();
-      }
-      rung = socket->waiting().LeaveBell();
-    }
-    ~Registration() {  // the thread is cancelled in its sleep
-      if (lock.owns_lock()) return;
-      Over();
-      if (rung) socket->looks().Look();
-      socket->board_.WakeAll();
-    }
-  };
   if (s_.share_.with != nullptr) until = std::min(until, Now() + s_.share_.NextLook(s_.calls_inside_.kept()));
   if (s_.state_ == State::kSdp && !s_.foreign()) until = std::min(until, s_.session_->move_deadline());
   pollfd fds[4];  // the link, the waiter, its bell, and room for PollRestarting
@@ -81,32 +92,18 @@ int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline
   } else if (s_.state_ == State::kSdp && LeaveBell()) {
     until = Time{};  // another sleep's bell
   }
-  const bool at_bell = bell != nullptr && until == kNever && signals == Signals::kRestart && RelyOnHelper();
-  int result;
-  int error;
-  bool rung;
-  {
-    Registration registration(&s_, lock, waiter, at_bell);
-    // One that the lock held off has run by now.
-    if (handlers.Interrupts(signals == Signals::kRestart)) {
-      result = -1;
-      errno = EINTR;
-    } else if (at_bell) {
-      result = waiter->SleepAtBell() == 0 ? 1 : -1;
-    } else {
-      result = signals == Signals::kRestart ? PollRestarting(fds, count, until) : PollOnce(fds, count, until);
-    }
-    error = errno;
-    registration.Over();
-    rung = registration.rung;
-  }
+  const bool restarts = signals == Signals::kRestart;
+  const bool at_bell = bell != nullptr && until == kNever && restarts && RelyOnHelper();
+  Asleep asleep(s_, lock, waiter, at_bell);
+  // A handler that the lock held off has run by now.
+  const int result = handlers.Interrupts(restarts) ? Fail(EINTR) : asleep.Poll(fds, count, until, restarts);
+  const int error = errno;
+  const bool rung = asleep.Over();
   s_.holders().OnlyLooks();
-  if (result > 0 && at_bell) {
-    if (!rung) {
-      link->revents = POLLIN;  // the helper has told of the link's end, or of a doorbell, perhaps
-      s_.sleeps_.not_at_bell = kSleepsByPoll;
-    }
-  } else if (result > 0) {
+  if (result > 0 && at_bell && !rung) {
+    link->revents = POLLIN;  // the helper has told of the link's end, or of a doorbell, perhaps
+    s_.sleeps_.not_at_bell = kSleepsByPoll;
+  } else if (result > 0 && !at_bell) {
     if (waiter != nullptr && fds[1].revents != 0) waiter->Drain();
     if (bell != nullptr && fds[2].revents != 0) waiter->DrainBell();
     link->revents = fds[0].revents;
@@ -116,12 +113,9 @@ int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline
   if (rung && !(alone && ComesFor(awaited)))
     alone ? (void)s_.looks().LookAtLink(/*takes=*/true, Session::PollFor::kSleep) : s_.looks().Look();
   if (result < 0) return error;
-  if (rung) return 0;
-  return result == 0 && until == deadline ? EAGAIN : 0;
+  return !rung && result == 0 && until == deadline ? EAGAIN : 0;
 }
 
-// Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has
-// passed.
 int StreamSocket::Waiting::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited,
                                          const HandlerWatch& handlers) {
   const bool looks = LooksBeforeSleep();

@@ -57,6 +57,9 @@ class StreamSocket::Waiting {
   bool TakeBeforeSleep(Awaited awaited);
 
  private:
+  class Asleep;
+  // Looks so many times in a row. Returns true if the wait is over. Sets `*any` if something came.
+  bool LookInARow(int looks, Awaited awaited, const WaitMark& mark, bool* any);
   // Has the helper watch the link while the thread sleeps for its bell alone: for the link's end, and for a
   // doorbell of a peer that cannot ring. Returns false if the helper does not. Ends with
   // quiet_.RelyOnNoMore().

@@ -70,6 +70,8 @@ class StreamSocket::Watch {
   void RemoveObserver(ReadinessObserver* observer, int fd);
 
  private:
+  // Asks a connection that this process has.
+  void AskConnection(Readiness* readiness);
   std::optional<Readiness> ReadinessExpress();
   [[nodiscard]] std::optional<Readiness> LookExpress() const;
   bool ObserveExpress(ReadinessObserver* observer, int fd);
