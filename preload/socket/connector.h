@@ -24,7 +24,7 @@ class StreamSocket::Connector {
   int AwaitConnect(Lock& lock, Duration timeout);
   // A connect while another one is under way.
   int JoinConnect(Lock& lock, int fd);
-  // Fails with the error of a connect that has failed in the background.
+  // Fails with the error that is pending, or else with that of a connect which failed in the background.
   int FailAgain(int fd);
   int ShutDownConnect(int fd);
   ConnectAttempt::Outcome LeadAttempt(int fd, Time now);
@@ -35,7 +35,7 @@ class StreamSocket::Connector {
   void StepAttempt();
 
  private:
-  // Ends the connection for AF_UNSPEC. Returns what the call returns, if it goes on no further. Sets
+  // Ends the connection. Returns what the call returns, if it goes on no further. Sets
   // `*ends_here` if the connection was alive, and `*has_error` if the descriptor has the error of its end.
   std::optional<int> LeaveConnection(bool* ends_here, bool* has_error);
   int FailTaken();

@@ -37,7 +37,7 @@ class StreamSocket::Departure {
 
  private:
   void EndStream();
-  // Leaves the rest of the connection to the helper.
+  // Leaves the rest of the connection to the helper, or drops the session if there is no memory.
   void LingerOn();
   // Returns true if the kernel has taken and sent all bytes, as far as this process may ask (Confined). Bytes
   // that it keeps for a peer without room are lost if the link is closed and the peer sends anything, such as

@@ -40,8 +40,10 @@ struct SocketOptions {
   std::optional<int> v6only;  // as it was before the look-up bound the socket to a port, which changes it
   void Set(const KeptOptions& options) {
     kept = options;
-    gives_control = kept.gives_control();
+    NoteKept();
   }
+  // After a change of `kept`.
+  void NoteKept() { gives_control.store(kept.gives_control(), std::memory_order_relaxed); }
 };
 
 struct ConnectionNames {

@@ -1,6 +1,7 @@
-// The steps of a connect that is under way, which the helper, a call or a fork takes.
-
+// The steps of a connect that is under way, which the helper, a call or a fork takes; and how a socket loses
+// its peer.
 #include "preload/confinement.h"
+#include "preload/fail.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/connector.h"

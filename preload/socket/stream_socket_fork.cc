@@ -1,4 +1,5 @@
 // A StreamSocket around a fork.
+#include <fcntl.h>
 
 #include "preload/critical.h"
 #include "preload/real_calls.h"

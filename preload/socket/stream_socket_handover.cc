@@ -1,5 +1,4 @@
 // A socket that goes to another program: as the one that gives it, and as the one that has it from there.
-
 #include "preload/log.h"
 #include "preload/process_life.h"
 #include "preload/socket/clock.h"

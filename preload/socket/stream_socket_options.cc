@@ -246,7 +246,7 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
   const int result = real.setsockopt(fd, level, name, value, length);
   if (result != 0) return result;
   options_.kept.Note(level, name, value);
-  options_.gives_control = options_.kept.gives_control();
+  options_.NoteKept();
   if (state_ == State::kNew) options_.log.Record(level, name, value, length);
   if (state_ == State::kListening && listening_.listener->sdp_fd() >= 0 &&
       OptionLog::IsInherited(level, name, length)) {

@@ -1,6 +1,8 @@
 // A connection that several processes hold after a fork. Each has a copy of its state; whoever uses it takes
 // the newest first and leaves what became of it. Alone again, a process goes on without all this.
 
+#include <poll.h>
+
 #include <cerrno>
 #include <utility>
 
@@ -111,7 +113,7 @@ void StreamSocket::Holders::VisitShared(Archive& ar) {
   Visit(ar, s_.names_.peer);
   Visit(ar, s_.names_.sdp_peer);
   s_.options_.kept.Visit(ar);
-  s_.options_.gives_control = s_.options_.kept.gives_control();
+  s_.options_.NoteKept();
 }
 
 std::vector<std::byte> StreamSocket::Holders::FreezeFront() {

@@ -11,6 +11,7 @@
 #include "preload/socket/looks.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/waiter.h"
 #include "preload/socket/waiting.h"
 
 namespace sdp::preload {
@@ -26,7 +27,7 @@ constexpr uint8_t kSleepsByPoll = 32;
 
 }  // namespace
 
-// The sleep of a call: registered with the board, with the lock dropped.
+// The sleep of a call, with the lock dropped. The board knows the thread's waiter, if there is one.
 class StreamSocket::Waiting::Asleep {
  public:
   Asleep(StreamSocket& socket, Lock& lock, Waiter* waiter, bool at_bell)
@@ -36,8 +37,9 @@ class StreamSocket::Waiting::Asleep {
     s_.board_.Add(waiter);
     lock.unlock();
   }
-  ~Asleep() {  // the thread is cancelled in its sleep
+  ~Asleep() {
     if (lock_.owns_lock()) return;
+    // The thread is cancelled in its sleep.
     if (Over()) s_.looks().Look();
     s_.board_.WakeAll();
   }

@@ -70,7 +70,8 @@ class StreamSocket::Watch {
   void RemoveObserver(ReadinessObserver* observer, int fd);
 
  private:
-  // Asks a connection that this process has.
+  // Fills in what a connection has that is this process's; `shared` is set already. May take from the link,
+  // and opens the express way.
   void AskConnection(Readiness* readiness);
   std::optional<Readiness> ReadinessExpress();
   [[nodiscard]] std::optional<Readiness> LookExpress() const;

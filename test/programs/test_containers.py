@@ -21,7 +21,8 @@ HOST = """
 set -e
 ip link set lo up
 mount -t tmpfs -o mode=755 none /run
-mkdir -p /run/sdp
+mkdir /run/sdp
+touch /run/host-is-ready
 exec sleep 600
 """
 # What a container runtime does with `-v /run/sdp:/run/sdp:ro`.
@@ -29,7 +30,7 @@ SHARED_RUN = """
 set -e
 mount --bind -o ro /run/sdp /mnt
 mount -t tmpfs -o mode=755 none /run
-mkdir -p /run/sdp
+mkdir /run/sdp
 mount --move /mnt /run/sdp
 exec "$@"
 """
@@ -37,7 +38,7 @@ exec "$@"
 OWN_NETWORK = f"""
 set -e
 mount -t tmpfs -o mode=755 none /run
-mkdir -p /run/sdp
+mkdir /run/sdp
 ip link set lo up
 until ip link show wire >/dev/null 2>&1; do sleep 0.02; done
 ip addr add 10.79.0.2/24 dev wire
@@ -70,7 +71,7 @@ class Containers(unittest.TestCase):
         if probe.returncode != 0:
             self.skipTest(f"no namespaces here: {probe.stderr.decode()}")
         self.host = self.start(["unshare", "--net", "--mount", "--propagation", "private", "sh", "-c", HOST])
-        wait_until(lambda: self.on_host_done("test", "-d", "/run/sdp"), "the host")
+        wait_until(lambda: self.on_host_done("test", "-e", "/run/host-is-ready"), "the host")
 
     def start(self, argv, **options):
         process = subprocess.Popen(
