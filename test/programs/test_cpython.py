@@ -212,7 +212,8 @@ class CPython(unittest.TestCase):
         self.assertLessEqual(
             sum(n for reason, n in over_tcp.items() if reason not in NOBODY_THERE), max(over_sdp // 50, 10)
         )
-        self.assertEqual(plain_clients, 0)
+        # A target that was denied is not asked again for a moment. A case may have a new server there.
+        self.assertLessEqual(plain_clients, over_tcp["pm-cached"])
         if modules == list(MODULES):
             self.assertGreater(over_sdp, 1000)
 
