@@ -166,7 +166,7 @@ class StreamSocket final : public Socket {
 
   ~StreamSocket() override;
 
-  // Its life, and what follows from progress.
+  // The socket's life, and what follows from progress (stream_socket_progress.cc).
   // Prepares for the process's first connection or listener over SDP.
   static void NoteFirst();
   void EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer,

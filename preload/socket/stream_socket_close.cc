@@ -140,7 +140,7 @@ int StreamSocket::Shutdown(int fd, int how) {
     // What has come stays to be read, and what comes: a receive that finds nothing ends.
     tcp_.receive_shut = true;
     lending_.sink().loan.Revoke(*session_);
-    lender().WantBcopy(1);  // nobody lends the peer memory any more
+    lender().WantBcopy(1);  // no call lends the peer memory any more
   }
   if (how != SHUT_RD) {
     corked_.Push(*session_);

@@ -134,7 +134,7 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
                              (address->sa_family == AF_INET6 && length >= 24));
   const bool of_another = internet && !family_.native && address->sa_family != family_.domain;
   if (!internet || of_another) return kPassThrough;  // the kernel has the right error
-  if (tcp_.error_outlived) tcp_.TakeError();         // nobody has asked, and TCP forgets it here
+  if (tcp_.error_outlived) tcp_.TakeError();         // no call has asked for it, and TCP forgets it here
   if (Confined()) {                                  // it had another peer before
     if (family_.native) return Fail(ECONNREFUSED);
     BecomePlain(fd, stats::FallbackReason::kCount, {});

@@ -144,7 +144,7 @@ std::optional<int> StreamSocket::Connector::LeaveConnection(bool* ends_here, boo
   *has_error = s_.queue_pair().device() == nullptr && !s_.InCloseWait();
   // Its peer has to know this reset from one that the kernel answers a doorbell with.
   if (s_.OnLocalLink()) s_.session_->queue_pair().Abort();
-  // The engine's edges end with it, and whoever has seen them is to see this one.
+  // The engine's edges end with the session. A wait that has seen them has to see this change, too.
   s_.board_.Outlive(s_.engine());
   s_.departure().DropSession();
   s_.use_.trimming = false;
@@ -184,8 +184,8 @@ int StreamSocket::Connector::Disconnect(int fd) {
   Unconnect(fd);
   s_.options_.kept.RestoreCongestionControl(fd);
   if (was_sdp) {
-    // As TCP: an error that nobody has been told of stays, and the end itself is one. From here on it is
-    // ours, not the kernel's.
+    // As TCP: an error stays until a call reports it, and the end itself is one. The library keeps it from
+    // here on, not the kernel.
     int of_link = ECONNRESET;
     socklen_t size = sizeof of_link;
     if (has_error) real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &of_link, &size);

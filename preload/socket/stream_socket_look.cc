@@ -47,7 +47,7 @@ bool StreamSocket::Waiting::LookInARow(int looks, Awaited awaited, const WaitMar
   for (int i = 0; i < looks; ++i) {
     if (!ComesFor(awaited)) {
       if (!s_.session_->PollAvailable() && !s_.session_->link_ended()) continue;
-      s_.AfterProgress(/*publish=*/!s_.AwaitsData(awaited) || s_.engine().readable_bytes() == 0);
+      s_.AfterProgress(/*publish=*/!AwaitsData(awaited) || s_.engine().readable_bytes() == 0);
       if (s_.state_ != State::kSdp || s_.session_ == nullptr) return true;
       *any = true;
       if (!CameFor(awaited, mark)) continue;
@@ -95,7 +95,7 @@ std::optional<int> StreamSocket::Waiting::LookBeforeSleep(Lock& lock, Time deadl
   any |= TakeBeforeSleep(awaited);
   // As on TCP, who reads takes what is there whatever handlers have run; who writes has it the other way
   // round.
-  if (any && s_.AwaitsData(awaited) && CameFor(awaited, mark)) return 0;
+  if (any && AwaitsData(awaited) && CameFor(awaited, mark)) return 0;
   if (mark.handlers.Interrupts(restarts)) return EINTR;
   return any ? std::optional(0) : std::nullopt;
 }

@@ -45,7 +45,7 @@ void StreamSocket::Watch::AskConnection(Readiness* readiness) {
   readiness->left_in_link = left.value_or(0) != 0 || s_.session_->lends();
   if (left.value_or(0) != 0) {
     readiness->events |= POLLIN | POLLRDNORM;
-    // Who takes the message counts the edge. Whatever ends the connection takes the message first.
+    // The call that takes the message counts the edge. An end of the connection takes the message first.
     ++readiness->read_edge;
   }
   s_.express_way().Open(/*inside=*/0);

@@ -73,7 +73,7 @@ void StreamSocket::Forking::SettleLoans(Time deadline) {
   // then.
   s_.lender().WithdrawLoans();
   s_.session_->Pump();
-  if (s_.waiting().LeaveBell()) s_.session_->ReadAvailable();  // those who sleep cannot go on meanwhile
+  if (s_.waiting().LeaveBell()) s_.session_->ReadAvailable();  // threads asleep cannot go on meanwhile
   s_.AfterProgress();
   while (s_.shareable() && s_.lending_.sink().loan.offered() && !s_.session_->link_ended() &&
          !s_.session_->being_read() && Now() < deadline) {

@@ -70,7 +70,7 @@ class StreamSocket::Waiting {
   // After progress: returns true if something has come that this wait is for.
   [[nodiscard]] bool CameFor(Awaited awaited, const WaitMark& mark) const {
     return awaited == Awaited::kAll || s_.board_.wakes() != mark.wakes || s_.session_->link_ended() ||
-           (s_.AwaitsData(awaited) && read_side() != mark.read_side);
+           (AwaitsData(awaited) && read_side() != mark.read_side);
   }
   // Returns true if the link has a message that the caller will take off it.
   [[nodiscard]] bool ComesFor(Awaited awaited) const {
