@@ -36,6 +36,7 @@ void Corked::Push(Session& session) {
   if (!session.engine().can_send()) return Clear();
   size_t moved;
   Send(session, {}, {.buffering = engine::Buffering::kFull}, &moved);
+  if (empty()) bytes_.shrink_to_fit();
 }
 
 }  // namespace sdp::preload

@@ -1,7 +1,8 @@
-// Small writes that wait for the next one: those with MSG_MORE or TCP_CORK. With SDP_FORCE=transaction, every
-// small write of a blocking socket waits for the read of its answer, and leaves in that read's SinkAvail (SDP
-// 9.4). Owns the bytes, and the time at which they leave without a next write; the socket has the helper
-// thread wait for that time. A value; guarded by the socket's lock.
+// Small writes that wait for the next one: those with MSG_MORE or TCP_CORK, and those of a stream of small
+// writes (WriteStream). With SDP_FORCE=transaction, every small write of a blocking socket waits for the read
+// of its answer, and leaves in that read's SinkAvail (SDP 9.4). Owns the bytes, and the time at which they
+// leave without a next write; the socket has the helper thread wait for that time. A value; guarded by the
+// socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_CORKED_H_
 #define SDP_PRELOAD_SOCKET_CORKED_H_
 
@@ -28,7 +29,13 @@ class Corked {
   // buffer (`send_buffer` bytes) and into `room`, since they may have to leave when there is no credit.
   [[nodiscard]] bool Fits(const engine::Engine& e, size_t total, size_t room, size_t send_buffer) const;
   void Append(std::span<const iovec> data);
-  void SetDue(Time due) { due_ = due; }
+  // `in_stream`: the program has not asked for the bytes to wait.
+  void SetDue(Time due, bool in_stream = false) {
+    due_ = due;
+    in_stream_ = in_stream;
+  }
+  // Returns true if bytes wait that the program has not asked to.
+  [[nodiscard]] bool in_stream() const { return in_stream_ && !empty(); }
   void Clear() { bytes_.clear(); }
 
   // Takes bytes as Engine::Send does, those that have waited first, and hands them to the link. Returns how
@@ -46,6 +53,7 @@ class Corked {
 
   std::vector<std::byte> bytes_;
   Time due_ = kNever;
+  bool in_stream_ = false;
 };
 
 }  // namespace sdp::preload

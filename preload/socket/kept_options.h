@@ -84,6 +84,7 @@ class KeptOptions {
   [[nodiscard]] size_t send_buffer() const { return static_cast<size_t>(send_buffer_); }
   [[nodiscard]] bool cork() const { return cork_ != 0; }
   [[nodiscard]] bool out_of_band_inline() const { return oob_inline_ != 0; }
+  [[nodiscard]] bool no_delay() const { return no_delay_ != 0; }
   [[nodiscard]] bool zero_copy() const { return zero_copy_ != 0; }
   // Control messages for each recvmsg: the bytes that wait (TCP_INQ), and the time (SO_TIMESTAMP or
   // SO_TIMESTAMPNS, as the option that was set; 0: none).

@@ -5,7 +5,9 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -75,6 +77,39 @@ struct Sleeps {
   uint8_t not_at_bell = 0;     // so many of the next sleeps are in poll
 };
 
+// Tells a stream of small writes: many in a short time, and nothing comes back. The program has not asked for
+// its writes to leave at once (TCP_NODELAY), so they may wait for each other. Nagle's algorithm has them wait
+// until the peer acknowledges. Here they wait until a message is full, the program waits for something, or
+// kLongestWait has passed.
+class WriteStream {
+ public:
+  static constexpr Duration kLongestWait = std::chrono::milliseconds(1);
+
+  // Before a write. `received`: what has come over the connection. Returns true if the write may wait.
+  bool Note(Time coarse_now, uint64_t received) {
+    if (coarse_now != tick_ || received != received_) {
+      tick_ = coarse_now;
+      received_ = received;
+      writes_ = 0;
+    }
+    return ++writes_ > needed_;
+  }
+  // What has waited has filled a message.
+  void NoteFull() { needed_ = std::max(needed_ / 2, kFewest); }
+  // It has waited in vain: no further write came in time.
+  void NoteLate() { needed_ = std::min(needed_ * 4, kMost); }
+
+ private:
+  // So many writes make a stream, in one tick of the coarse clock: 1 to 10 ms.
+  static constexpr uint32_t kFewest = 16;
+  static constexpr uint32_t kMost = 4096;
+
+  Time tick_{};
+  uint64_t received_ = 0;
+  uint32_t writes_ = 0;
+  uint32_t needed_ = kFewest;
+};
+
 // How the program uses a connection: what need not be asked yet, or again.
 struct ConnectionUse {
   uint64_t calls = 0;            // the application's calls: tell whether it is active
@@ -85,7 +120,8 @@ struct ConnectionUse {
   Time look_for_refusal{};       // when a sender looks for the peer's refusal again
   Time look_for_credit{};        // likewise for credit
   Time found_nothing{};          // by CoarseNow(): when a receive that does not wait last looked in vain
-  bool trimming = false;         // the helper looks whether the send buffer is used
+  WriteStream writes;
+  bool trimming = false;  // the helper looks whether the send buffer is used
   // The helper's alone: its last look found a connection that the application's calls move as well.
   std::atomic<bool> helper_yields{false};
 };

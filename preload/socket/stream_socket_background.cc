@@ -55,6 +55,7 @@ Background::Wait StreamSocket::Upkeep::RunInBackground(Time now) {
   const Time look_again =
       s_.share_.with != nullptr ? now + s_.share_.NextLook(s_.calls_inside_.kept()) : kNever;
   if (now >= s_.corked_.due()) {
+    if (s_.corked_.in_stream()) s_.use_.writes.NoteLate();
     s_.corked_.Push(*s_.session_);
     s_.corked_.SetDue(now + Background::kGrace);
   }

@@ -100,6 +100,7 @@ bool StreamSocket::Looks::TakeUntold() {
 
 void StreamSocket::Watch::AddWaiter(Waiter* waiter, iwarp::Bell* bell) {
   std::lock_guard lock(s_.mutex_.own());
+  if (s_.state_ == State::kSdp && s_.corked_.in_stream()) s_.corked_.Push(*s_.session_);
   s_.board_.Add(waiter);
   // What has come already the caller finds before it sleeps.
   if (bell != nullptr && s_.waiting().MayHearByBell()) {

@@ -51,10 +51,11 @@ class StreamSocket::Sending {
 
  private:
   void LookAhead();
-  [[nodiscard]] bool MayCork() const;
-  // Keeps the pieces for the next message, if time and room allow. Returns false if they are to be sent at
-  // once.
-  bool Cork(std::span<const iovec> pieces);
+  // Keeps the pieces for the next message, if that is asked for, or if they are part of a stream of small
+  // writes. Returns false if they are to be sent at once.
+  bool Keeps(std::span<const iovec> pieces);
+  [[nodiscard]] bool IsInStream();
+  bool Cork(std::span<const iovec> pieces, Duration longest, bool in_stream);
   std::optional<ssize_t> End();
   Step ByLoan();
   Step ByCopy();
@@ -94,7 +95,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
 ssize_t StreamSocket::Sending::Run(std::span<const iovec> pieces) {
   if (!call_.blocks()) promised_ = s_.limits().Writable();
   LookAhead();
-  if (MayCork() && Cork(pieces)) return static_cast<ssize_t>(total_);
+  if (Keeps(pieces)) return static_cast<ssize_t>(total_);
   s_.share_.reader_elsewhere_until = kNever;
   for (;;) {
     if (!call_.Usable()) return call_.Ended(done());
@@ -124,18 +125,31 @@ void StreamSocket::Sending::LookAhead() {
   s_.looks().LookForRefusal();
 }
 
-bool StreamSocket::Sending::MayCork() const {
-  const bool more = corks_ || s_.options_.kept.cork() || (call_.blocks() && ForcesTransactions());
-  return more && !flags_.out_of_band && total_ > 0 && s_.tcp_.pending_error == 0 && s_.engine().can_send();
+bool StreamSocket::Sending::Keeps(std::span<const iovec> pieces) {
+  const bool more = corks_ || s_.options_.kept.cork();
+  const bool asks = more || (call_.blocks() && ForcesTransactions());
+  if (!asks && !IsInStream()) [[likely]]
+    return false;
+  if (flags_.out_of_band || total_ == 0 || s_.tcp_.pending_error != 0 || !s_.engine().can_send())
+    return false;
+  if (!asks) return Cork(pieces, WriteStream::kLongestWait, /*in_stream=*/true);
+  return Cork(pieces, ForcesTransactions() ? Background::kGrace : kLongestCork, /*in_stream=*/false);
 }
 
-bool StreamSocket::Sending::Cork(std::span<const iovec> pieces) {
+bool StreamSocket::Sending::IsInStream() {
+  return total_ < kLeastRoom && s_.use_.writes.Note(CoarseNow(), s_.engine().stats().bcopy_bytes_in) &&
+         !s_.options_.kept.no_delay() && !s_.OnLocalLink() && (s_.corked_.empty() || s_.corked_.in_stream());
+}
+
+bool StreamSocket::Sending::Cork(std::span<const iovec> pieces, Duration longest, bool in_stream) {
   if (s_.share_.with != nullptr) return false;  // the others would not know of it
   Corked& corked = s_.corked_;
-  if (!corked.Fits(s_.session_->engine(), total_, s_.limits().SendRoom(), config().send_buffer)) return false;
+  if (!corked.Fits(s_.session_->engine(), total_, s_.limits().SendRoom(), config().send_buffer)) {
+    if (corked.in_stream()) s_.use_.writes.NoteFull();
+    return false;
+  }
   if (corked.empty()) {
-    const Duration longest = ForcesTransactions() ? Background::kGrace : kLongestCork;
-    corked.SetDue(Now() + longest);
+    corked.SetDue(Now() + longest, in_stream);
     if (!Background::Add(&s_.task_, longest)) return false;
   }
   corked.Append(pieces);

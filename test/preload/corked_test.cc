@@ -49,6 +49,16 @@ TEST_CASE("corked: the bytes are due only while there are some") {
   CHECK(corked.due() == kNever);
 }
 
+TEST_CASE("corked: only bytes of a stream are told as such") {
+  Corked corked;
+  corked.SetDue(Time{}, /*in_stream=*/true);
+  CHECK_FALSE(corked.in_stream());
+  Append(corked, "a");
+  CHECK(corked.in_stream());
+  corked.SetDue(Time{});
+  CHECK_FALSE(corked.in_stream());
+}
+
 TEST_CASE("corked: what has waited leaves ahead of the next write, and counts as none of it") {
   Connected c(10);
   Corked corked;

@@ -1,4 +1,6 @@
 // The small parts of a StreamSocket.
+#include "preload/socket/socket_parts.h"
+
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -145,6 +147,45 @@ TEST_CASE("CallsInside: a child of fork has none of its parent's calls") {
   CHECK(calls.count() == 0);
   CHECK_FALSE(calls.Leave());  // the handler that forked returns into the call
   CHECK(calls.count() == 0);
+}
+
+// Returns how many writes of a stream leave at once before they may wait for each other; 0: more than 10,000.
+int WritesAtOnce(WriteStream& writes, Time now, uint64_t received = 0) {
+  for (int i = 0; i < 10'000; ++i) {
+    if (writes.Note(now, received)) return i;
+  }
+  return 0;
+}
+
+TEST_CASE("WriteStream: many writes in one tick may wait, unless something is received between them") {
+  WriteStream writes;
+  const Time now = Time{} + milliseconds(8);
+  const int first = WritesAtOnce(writes, now);
+  REQUIRE(first > 0);
+  CHECK(first < 100);
+  CHECK(writes.Note(now, 0));
+  CHECK_FALSE(writes.Note(now, 1));  // the peer has answered
+  CHECK(WritesAtOnce(writes, now, 1) == first - 1);
+  CHECK_FALSE(writes.Note(now + milliseconds(4), 1));  // the next tick
+  for (int i = 2; i < 1000; ++i) CHECK_FALSE(writes.Note(now, i));
+}
+
+TEST_CASE("WriteStream: bytes that wait in vain make the next ones leave sooner, for a while") {
+  WriteStream writes;
+  Time now = Time{} + milliseconds(8);
+  const auto next = [&] { return WritesAtOnce(writes, now += milliseconds(4)); };
+  const int first = next();
+  writes.NoteLate();
+  const int later = next();
+  CHECK(later > first);
+  for (int i = 0; i < 20; ++i) writes.NoteLate();
+  const int most = next();
+  CHECK(most > later);
+  CHECK(most < 10'000);
+  writes.NoteFull();
+  CHECK(next() < most);
+  for (int i = 0; i < 20; ++i) writes.NoteFull();
+  CHECK(next() == first);
 }
 
 }  // namespace

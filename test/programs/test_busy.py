@@ -39,10 +39,12 @@ class Busy(harness.ProgramTest):
             self.skipTest("no real-time priority may be had, and others would make an end sleep")
         super().setUp()
 
-    def start(self, argv, **options):
+    def start(self, argv, link="local", **options):
         """A program and the counter of its system calls. It runs ahead of all others of the machine: they
         would make an end sleep."""
-        process = self.world.start([*URGENT, *STOPPED, *argv], environment=LOCAL, **options)
+        process = self.world.start(
+            [*URGENT, *STOPPED, *argv], environment={**LOCAL, "SDP_LINK": link}, **options
+        )
         stat = pathlib.Path(f"/proc/{process.pid}/stat")
         harness.wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "stopped program")
         try:
@@ -53,9 +55,9 @@ class Busy(harness.ProgramTest):
         process.kill(signal.SIGCONT)
         return process, counter
 
-    def transfer(self, shape, size, messages):
+    def transfer(self, shape, size, messages, link="local"):
         process, counter = self.start(
-            [TRANSFER, shape, size, messages, "apart"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [TRANSFER, shape, size, messages, "apart"], link, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         self.assertEqual(len(process.popen.stdout.readline().split()), 3, process.output())
         process.popen.stdin.close()
@@ -81,6 +83,10 @@ class Busy(harness.ProgramTest):
     def test_a_stream_of_large_messages(self):
         """Some of the doorbells that say that the ring has room are rung although the writer is awake."""
         self.assert_few(2, lambda: self.transfer("stream", 64 << 10, 50_000))
+
+    def test_small_writes_share_messages_over_a_tcp_link(self):
+        """Each would cost both ends a call."""
+        self.assert_few(0.2, lambda: self.transfer("stream", 1000, 300_000, link="tcp"))
 
     def test_redis(self):
         """Of a server that also looks at its listener and its clock now and then."""

@@ -3,6 +3,8 @@
 #include <sys/ioctl.h>
 #include <sys/uio.h>
 
+#include <future>
+
 #include "test/posix/support.h"
 
 namespace posix_test {
@@ -152,6 +154,75 @@ TEST_CASE("cork: a full peer pushes back as ever") {
   REQUIRE(sent > 0);
   pair.client.reset();
   REQUIRE(ReceiveToEnd(pair.server).size() == sent);
+}
+
+// What comes behind many small writes.
+enum class Behind { kNothing, kReceive, kPoll, kLargeWrite, kMore, kNoDelay, kShutdown, kClose, kExit };
+
+TEST_CASE("stream of small writes: all arrives, in order, whatever comes behind it") {
+  const Behind behind =
+      GENERATE(Behind::kNothing, Behind::kReceive, Behind::kPoll, Behind::kLargeWrite, Behind::kMore,
+               Behind::kNoDelay, Behind::kShutdown, Behind::kClose, Behind::kExit);
+  INFO(static_cast<int>(behind));
+  const size_t size = GENERATE(1, 100, 5000);
+  const std::string data = Pattern(size * 301);
+  const std::string_view all = data, last = all.substr(size * 300);
+  const auto write = [&](int fd) {
+    for (size_t at = 0; at < size * 300; at += size) {
+      if (!SendAll(fd, all.data() + at, size)) return false;
+    }
+    return true;
+  };
+  if (behind == Behind::kExit) {
+    Listener listener = Listen();
+    const pid_t child = Child([&] {
+      Fd client = TcpSocket();
+      if (connect(client, listener.address.get(), listener.address.length) != 0 || !write(client)) return 1;
+      client.release();
+      return 0;
+    });
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    REQUIRE(server >= 0);
+    REQUIRE(Hash(ReceiveToEnd(server)) == Hash(data.substr(0, size * 300)));
+    REQUIRE(ExitedWith(Reap(child), 0));
+    return;
+  }
+  Pair pair = MakePair();
+  std::promise<void> came;
+  auto receiver = Async([&] {
+    std::string got = ReceiveExactly(pair.server, size * 300);
+    came.set_value();
+    if (behind == Behind::kReceive || behind == Behind::kPoll) SendAll(pair.server, "answer");
+    return got + ReceiveExactly(pair.server, size);
+  });
+  REQUIRE(write(pair.client));
+  switch (behind) {
+    case Behind::kNothing:
+      came.get_future().wait();
+      break;
+    case Behind::kReceive:
+      REQUIRE(ReceiveExactly(pair.client, 6) == "answer");
+      break;
+    case Behind::kPoll:
+      REQUIRE(PollOne(pair.client, POLLIN, kPatienceMs) == POLLIN);
+      break;
+    case Behind::kMore:
+      REQUIRE(send(pair.client, last.data(), size, MSG_MORE) == static_cast<ssize_t>(size));
+      break;
+    case Behind::kNoDelay:
+      SetOption(pair.client, IPPROTO_TCP, TCP_NODELAY, 1);
+      break;
+    case Behind::kLargeWrite:
+    case Behind::kShutdown:
+    case Behind::kClose:
+    case Behind::kExit:
+      break;
+  }
+  if (behind != Behind::kMore) REQUIRE(SendAll(pair.client, last.data(), size));
+  if (behind == Behind::kLargeWrite) REQUIRE(SendAll(pair.client, Pattern(1'000'000)));
+  if (behind == Behind::kShutdown) REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
+  if (behind == Behind::kClose) pair.client.reset();
+  REQUIRE(Hash(Get(receiver)) == Hash(data));
 }
 
 }  // namespace
