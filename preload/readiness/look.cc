@@ -20,7 +20,7 @@ DeviceLook::Outcome DeviceLook::Run(Time deadline, bool other_ready, const sigse
   if (now >= deadline) return Outcome::kSleep;
   if (other_ready || budget_ == Duration::zero())
     return EndAll(LookResult::kInVain) ? Outcome::kCame : Outcome::kSleep;
-  const LookEnd end = LookUntil(std::min(deadline, now + budget_), mask, [this] {
+  const auto look = [this] {
     for (size_t i = 0; i < count_; ++i) {
       Looked& looked = sockets_[i];
       const QueueLook found = looked.socket->watch().LookAtQueue(looked.wanted);
@@ -30,7 +30,8 @@ DeviceLook::Outcome DeviceLook::Run(Time deadline, bool other_ready, const sigse
       return true;
     }
     return false;
-  });
+  };
+  const LookEnd end = LookUntil(std::min(deadline, now + budget_), mask, look, CoreWatch::kBetweenOffers);
   if (end == LookEnd::kFound) return Outcome::kCame;
   const bool came = EndAll(end == LookEnd::kCrowded ? LookResult::kCrowded : LookResult::kInVain);
   if (end == LookEnd::kInterrupted) return Outcome::kInterrupted;

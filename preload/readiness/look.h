@@ -23,19 +23,25 @@ enum class LookEnd : uint8_t { kFound, kInVain, kCrowded, kInterrupted };
 
 // Calls `look` until it returns true, or `until` has passed, or a signal handler has run, or another thread
 // wants the core. `mask`, if not null, is the sleep's signal mask: handlers that it allows may run meanwhile.
+// `between_offers`: no more often is the core offered.
 template <typename Look>
-LookEnd LookUntil(Time until, const sigset_t* mask, Look look) {
+LookEnd LookUntil(Time until, const sigset_t* mask, Look look, Duration between_offers = {}) {
   const HandlerWatch handlers;
   const SleepersMask meanwhile(mask);
   CoreWatch core;
+  Time offered = Now();
+  Time now;
   do {
     for (int i = 0; i < CoreWatch::kLooksPerOffer; ++i) {
       if (look()) return LookEnd::kFound;
     }
-    const bool crowded = core.OfferedAndTaken();
+    now = Now();
+    const bool offer = now - offered >= between_offers;
+    const bool crowded = offer && core.OfferedAndTaken();
     if (handlers.Interrupts(/*restarts=*/false)) return LookEnd::kInterrupted;
     if (crowded) return LookEnd::kCrowded;
-  } while (Now() < until);
+    if (offer) offered = now;
+  } while (now < until);
   return LookEnd::kInVain;
 }
 

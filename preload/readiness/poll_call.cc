@@ -23,6 +23,17 @@ constexpr short kReadSide = POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI;
 // A look at more descriptors than this takes as long as a sleep.
 constexpr size_t kMostLookedAt = 16;
 
+// While some entries are ready without the kernel, the others wait so long at most to be asked about.
+constexpr Duration kKernelMayWait = std::chrono::microseconds(100);
+
+// The last call of this thread that asked the kernel although it had something to report.
+struct Asked {
+  Time at;
+  const pollfd* entries;
+  size_t count;
+};
+thread_local constinit Asked asked{};
+
 StreamSocket* Stream(const SocketRef& socket) { return static_cast<StreamSocket*>(socket.get()); }
 
 }  // namespace
@@ -36,6 +47,7 @@ int PollCall::Run(Time deadline, const sigset_t* mask) {
       if (outcome != DeviceLook::Outcome::kSleep) ready = Prepare();
       if (outcome == DeviceLook::Outcome::kInterrupted && ready == 0) return Fail(EINTR);
     }
+    if (ready > 0 && KernelMayWait()) return ready;
     const LookEnd look = ready == 0 ? LookAtKernel(deadline, mask) : LookEnd::kInVain;
     if (look == LookEnd::kInterrupted) return Fail(EINTR);
     if (look == LookEnd::kFound) {
@@ -110,6 +122,16 @@ bool PollCall::KernelKnowsMore() {
   return !devices_alone && AskKernel(&at_once, nullptr) > 0;
 }
 
+bool PollCall::KernelMayWait() const {
+  if (parts_.empty()) return true;
+  if (shared_ || !std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.waits; }))
+    return false;
+  const Time now = Now();
+  if (asked.entries == fds_ && asked.count == count_ && now - asked.at < kKernelMayWait) return true;
+  asked = {.at = now, .entries = fds_, .count = count_};
+  return false;
+}
+
 void PollCall::Clear() {
   kernel_.clear();
   parts_.clear();
@@ -148,6 +170,7 @@ bool PollCall::AddSocket(size_t i, SocketRef socket) {
       return AddConnection(i, std::move(socket), readiness);
     case StreamSocket::State::kListening:
       AddPlain(i);
+      parts_.back().waits = true;
       AddListener(i, socket, readiness);
       return false;
     case StreamSocket::State::kNew:
@@ -192,7 +215,8 @@ bool PollCall::AddConnection(size_t i, SocketRef socket, const StreamSocket::Wat
                     .socket = std::move(socket),
                     .link = true,
                     .device = readiness.device,
-                    .looked = readiness.looked});
+                    .looked = readiness.looked,
+                    .waits = readiness.device && readiness.link_fd < 0});
   return ready;
 }
 
@@ -206,7 +230,8 @@ void PollCall::AddListener(size_t i, const SocketRef& socket,
     parts_.push_back({.index = i,
                       .socket = SocketRef(socket.get()),
                       .queue = true,
-                      .request = fd == readiness.listener_fds[0]});
+                      .request = fd == readiness.listener_fds[0],
+                      .waits = true});
   }
 }
 

@@ -81,6 +81,7 @@ class PollCall {
     bool came = false;     // something of it that the call waits for ended the sleep
     bool queue = false;    // the entry is a listener's SDP side: POLLIN there means POLLIN and POLLRDNORM
     bool request = false;  // the entry is the SDP listener itself: a peer connects
+    bool waits = false;    // the kernel need not be asked each time: a link in memory, or a listener
   };
   struct Seen {
     StreamSocket* socket;  // kept alive by its Part
@@ -94,6 +95,9 @@ class PollCall {
   int AskKernel(const timespec* timeout, const sigset_t* mask);
   int Sleep(const timespec* timeout, const sigset_t* mask);
   bool KernelKnowsMore();
+  // With something to report: returns true if the kernel need not be asked about the other entries. They are
+  // links in memory, which Prepare() has looked at, and listeners, and the kernel was asked a moment ago.
+  [[nodiscard]] bool KernelMayWait() const;
   // Looks at every SDP socket. Returns the number of entries that are ready without the kernel's answer.
   int Prepare();
   void Clear();

@@ -12,6 +12,7 @@ bool Corked::Fits(const engine::Engine& e, size_t total, size_t room, size_t sen
 }
 
 void Corked::Append(std::span<const iovec> data) {
+  at_rest_ = false;
   for (const iovec& piece : data) {
     const auto* const bytes = static_cast<const std::byte*>(piece.iov_base);
     bytes_.insert(bytes_.end(), bytes, bytes + piece.iov_len);
@@ -36,7 +37,6 @@ void Corked::Push(Session& session) {
   if (!session.engine().can_send()) return Clear();
   size_t moved;
   Send(session, {}, {.buffering = engine::Buffering::kFull}, &moved);
-  if (empty()) bytes_.shrink_to_fit();
 }
 
 }  // namespace sdp::preload

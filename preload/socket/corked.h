@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/base/types.h"
@@ -37,6 +38,11 @@ class Corked {
   // Returns true if bytes wait that the program has not asked to.
   [[nodiscard]] bool in_stream() const { return in_stream_ && !empty(); }
   void Clear() { bytes_.clear(); }
+  // Gives memory back that has not been used since the last call. Returns true if there is more to give.
+  bool Trim() {
+    if (std::exchange(at_rest_, true) && empty()) std::vector<std::byte>().swap(bytes_);
+    return bytes_.capacity() != 0;
+  }
 
   // Takes bytes as Engine::Send does, those that have waited first, and hands them to the link. Returns how
   // many of `data` were taken; `*moved`: with those that waited.
@@ -54,6 +60,7 @@ class Corked {
   std::vector<std::byte> bytes_;
   Time due_ = kNever;
   bool in_stream_ = false;
+  bool at_rest_ = true;  // since the last Trim()
 };
 
 }  // namespace sdp::preload

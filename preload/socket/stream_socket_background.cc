@@ -101,11 +101,11 @@ Background::Wait StreamSocket::Upkeep::LinkWait(int fd, Time deadline) const {
   return {.fd = events != 0 ? s_.LinkOf(fd) : -1, .events = events, .deadline = deadline};
 }
 
-// Nothing is unsent. A send buffer that writes use no more gives its memory back.
+// Nothing is unsent. Buffers that writes use no more give their memory back.
 Background::Wait StreamSocket::Upkeep::TrimmedWait(Time now) {
   Background::Wait wait = IdleWait();
   if (s_.engine().send_buffer_memory() != 0) s_.session_->engine().TrimSendBuffer();
-  s_.use_.trimming = s_.session_->engine().send_buffer_memory() != 0;
+  s_.use_.trimming = s_.corked_.Trim() || s_.engine().send_buffer_memory() != 0;
   if (s_.use_.trimming) {
     wait.done = false;
     wait.deadline = std::min(wait.deadline, now + kSendBufferRest);

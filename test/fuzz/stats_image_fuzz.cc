@@ -25,12 +25,13 @@ std::vector<std::byte> Inflate(const uint8_t* data, size_t size) {
   return image;
 }
 
-void Try(sdp::Bytes image) {
+// JSON takes longer than all others together: the input's last byte chooses it now and then.
+void Try(sdp::Bytes image, bool as_json) {
   auto process = sdp::stats::ParseImage(image);
   if (!process) return;
   sdp::stats::Snapshot snapshot;
   snapshot.processes.push_back(*process);
-  SDP_CHECK(!sdp::sdpstat::RenderJson(snapshot, nullptr).empty());
+  if (as_json) SDP_CHECK(!sdp::sdpstat::RenderJson(snapshot, nullptr).empty());
   sdp::sdpstat::RenderSummary(snapshot);
   std::string table =
       sdp::sdpstat::RenderTable(snapshot, {.header = true, .internals = true, .extended = true});
@@ -40,7 +41,8 @@ void Try(sdp::Bytes image) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  Try(std::as_bytes(std::span(data, size)));
-  Try(Inflate(data, size));
+  const bool as_json = size == 0 || data[size - 1] % 8 == 0;
+  Try(std::as_bytes(std::span(data, size)), as_json);
+  Try(Inflate(data, size), as_json);
   return 0;
 }

@@ -20,8 +20,10 @@ void DrawAll(sdp::Bytes entries) {
     std::memcpy(&word, entries.data(), sizeof word);
     auto message = sdp::trace::ParseEntry(entries.first(kSize), static_cast<uint32_t>(word >> 32));
     SDP_CHECK(message.has_value());
-    // Few messages claim any length: a capture of 4 MiB takes a thousand times as long as a header.
-    if (word % 64 != 0) message->note.length %= word % 8 != 0 ? 1u << 12 : 1u << 17;
+    // Few messages claim any length: a capture of 4 MiB takes a thousand times as long as a header. Which do
+    // is as good as random: words of zeros are frequent.
+    const uint64_t chance = (word + 1) * 0x9e3779b97f4a7c15 >> 48;
+    if (chance % 4096 != 0) message->note.length %= chance % 64 != 0 ? 1u << 10 : 1u << 17;
     text += ladder.Draw(*message);
     captured += capture.Add(*message).size();
   }

@@ -59,6 +59,19 @@ TEST_CASE("corked: only bytes of a stream are told as such") {
   CHECK_FALSE(corked.in_stream());
 }
 
+TEST_CASE("corked: memory that is used no more is given back") {
+  Corked corked;
+  CHECK_FALSE(corked.Trim());
+  Append(corked, std::string(1000, 'x'));
+  CHECK(corked.Trim());
+  CHECK(corked.Trim());  // the bytes are there
+  corked.Clear();
+  Append(corked, "x");
+  corked.Clear();
+  CHECK(corked.Trim());  // it was in use a moment ago
+  CHECK_FALSE(corked.Trim());
+}
+
 TEST_CASE("corked: what has waited leaves ahead of the next write, and counts as none of it") {
   Connected c(10);
   Corked corked;

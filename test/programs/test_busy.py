@@ -55,10 +55,9 @@ class Busy(harness.ProgramTest):
         process.kill(signal.SIGCONT)
         return process, counter
 
-    def transfer(self, shape, size, messages, link="local"):
-        process, counter = self.start(
-            [TRANSFER, shape, size, messages, "apart"], link, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+    def transfer(self, shape, size, messages, *words, link="local"):
+        argv = [TRANSFER, shape, size, messages, "apart", *words]
+        process, counter = self.start(argv, link, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.assertEqual(len(process.popen.stdout.readline().split()), 3, process.output())
         process.popen.stdin.close()
         self.assertEqual(process.wait(), 0, process.output())
@@ -76,6 +75,9 @@ class Busy(harness.ProgramTest):
 
     def test_turns(self):
         self.assert_few(0.1, lambda: self.transfer("turns", 64, 200_000))
+
+    def test_turns_with_a_poll_before_each_call(self):
+        self.assert_few(0.1, lambda: self.transfer("turns", 64, 200_000, "polled"))
 
     def test_a_stream_of_small_messages(self):
         self.assert_few(0.05, lambda: self.transfer("stream", 64, 1_000_000))

@@ -6,13 +6,15 @@
 //
 // Further arguments: "whole", reads are for whole messages (MSG_WAITALL); "apart", each end stays on a
 // processor of its own, if there are two; "cancelled", before the first message threads are cancelled that
-// sleep in large writes; "unix", the connection is one of AF_UNIX.
+// sleep in large writes; "polled", a poll comes before each read and write; "unix", the connection is one of
+// AF_UNIX.
 //
 // Opens a listener on loopback, forks a server, and prints "SECONDS CPU_SECONDS BYTES" for all messages, both
 // ends together. Every message begins and ends with its number, and the reader checks that. Keeps the
 // connection open until standard input ends, so that one can look at it.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,9 +38,16 @@ using programs_test::Fail;
 enum class Shape { kStream, kTurns, kRequests };
 constexpr size_t kRequest = 64;
 int how_to_read = 0;  // flags
+bool polls = false;
+
+void Await(int fd, short events) {
+  pollfd waits{.fd = fd, .events = events, .revents = 0};
+  if (polls && poll(&waits, 1, -1) != 1) Fail("poll");
+}
 
 void WriteAll(int fd, const char* data, size_t size) {
   while (size > 0) {
+    Await(fd, POLLOUT);
     const ssize_t n = send(fd, data, size, MSG_NOSIGNAL);
     if (n <= 0) Fail("send");
     data += n;
@@ -48,6 +57,7 @@ void WriteAll(int fd, const char* data, size_t size) {
 
 void ReadAll(int fd, char* data, size_t size) {
   while (size > 0) {
+    Await(fd, POLLIN);
     const ssize_t n = recv(fd, data, size, how_to_read);
     if (n < 0) Fail("recv");
     if (n == 0) {
@@ -145,6 +155,8 @@ int main(int argc, char** argv) {
       apart = true;
     } else if (strcmp(argv[i], "cancelled") == 0) {
       cancels = true;
+    } else if (strcmp(argv[i], "polled") == 0) {
+      polls = true;
     } else if (strcmp(argv[i], "unix") == 0) {
       unix_sockets = true;
     } else {
@@ -152,8 +164,9 @@ int main(int argc, char** argv) {
     }
   }
   if (!understood || size == 0 || messages == 0) {
-    fputs("usage: transfer {stream|turns|requests} SIZE MESSAGES [whole] [apart] [cancelled] [unix]\n",
-          stderr);
+    fputs(
+        "usage: transfer {stream|turns|requests} SIZE MESSAGES [whole] [apart] [cancelled] [polled] [unix]\n",
+        stderr);
     return 2;
   }
   cpu_set_t allowed;
