@@ -444,5 +444,47 @@ TEST_CASE("poll, epoll_wait: a peer that has sent, closed and gone is no hang-up
   REQUIRE((told() & EPOLLHUP) != 0);
 }
 
+TEST_CASE("poll: a socket that is always ready hides none of the others") {
+  Pair ready = MakePair();
+  REQUIRE(SendAll(ready.client, "x"));
+  REQUIRE(PollOne(ready.server, POLLIN) == POLLIN);
+  Pair quiet = MakePair();
+  Listener listener = Listen();
+  const pid_t peer = Fork([&] {
+    Fd fd(TcpSocket());
+    if (connect(fd, listener.address.get(), listener.address.length) != 0) return 1;
+    for (;;) pause();
+  });
+  Fd doomed(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(doomed >= 0);
+  int fds[2];
+  REQUIRE(pipe(fds) == 0);
+  Fd in(fds[0]), out(fds[1]);
+  std::array<pollfd, 5> all{{{ready.server, POLLIN, 0},
+                             {quiet.server, POLLIN, 0},
+                             {doomed, POLLIN, 0},
+                             {listener.fd, POLLIN, 0},
+                             {in, POLLIN, 0}}};
+  const size_t count = GENERATE(4, 5);  // with a pipe the kernel is asked each time
+  const auto is_told = [&](size_t i) {
+    return Eventually([&] {
+      return poll(all.data(), count, kPatienceMs) > 0 && all[0].revents == POLLIN && all[i].revents != 0;
+    });
+  };
+  REQUIRE(poll(all.data(), count, kPatienceMs) == 1);
+  REQUIRE(all[0].revents == POLLIN);
+  REQUIRE(SendAll(quiet.client, "y"));
+  REQUIRE(is_told(1));
+  REQUIRE(kill(peer, SIGKILL) == 0);
+  REQUIRE(is_told(2));
+  REQUIRE(WIFSIGNALED(Reap(peer)));
+  Fd client = TcpSocket();
+  REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+  REQUIRE(is_told(3));
+  if (count < 5) return;
+  REQUIRE(write(out, "z", 1) == 1);
+  REQUIRE(poll(all.data(), count, kPatienceMs) == 5);
+}
+
 }  // namespace
 }  // namespace posix_test
