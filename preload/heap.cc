@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 
 #include "preload/allowed_calls.h"
 #include "preload/critical.h"
@@ -18,8 +20,10 @@ namespace {
 constexpr size_t kUnit = 64 * 1024;
 // The longest block. A small receive chunk (16 KiB and its head) fits, and three of them fit into a slab.
 constexpr size_t kLongestBlock = 20 * 1024;
-// The most returned units to keep, 2 MiB, and the units that Stock() adds.
-constexpr size_t kUnitsKept = 32;
+// The most returned units to keep, 16 MiB; so many of them that Trim() leaves, 2 MiB; the units that Stock()
+// adds.
+constexpr size_t kMostKept = 256;
+constexpr size_t kKeptAtRest = 32;
 constexpr size_t kUnitsStocked[] = {5, 5, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1};
 
 // Sizes up to 512 are multiples of 16; above that there are sixteen sizes per power of two. So the blocks of
@@ -56,7 +60,8 @@ static_assert(sizeof(Head) == 64);
 constinit Mutex mutex;
 constinit std::array<Head*, kClasses> with_room{};
 constinit Head* kept = nullptr;
-constinit size_t units_kept = 0;
+constinit std::atomic<size_t> units_kept = 0;  // written with the lock held
+constinit size_t least_kept = 0;               // the fewest since the last Trim()
 // The start of the last mapping. The next mapping is wanted right below it, where it is aligned and joins the
 // last one.
 constinit char* lowest = nullptr;
@@ -96,12 +101,17 @@ char* Map(size_t bytes) {
   return given;
 }
 
+void LeaveKept(Head* head) {
+  Leave(head);
+  units_kept -= head->units;
+}
+
 // Takes kept units: a few more than wanted will do. With `any_more`, any larger number does.
 Head* TakeKept(size_t units, bool any_more) {
   for (Head* head = kept; head != nullptr; head = head->next) {
     if (head->units < units || (head->units > units + units / 2 && !any_more)) continue;
-    Leave(head);
-    units_kept -= head->units;
+    LeaveKept(head);
+    least_kept = std::min<size_t>(least_kept, units_kept);
     return head;
   }
   return nullptr;
@@ -121,18 +131,22 @@ void Keep(Head* head) {
 // Returns false if the kernel allows no further mapping: a hole splits one mapping into two.
 bool Unmap(Head* head) { return munmap(head, head->units * kUnit) == 0; }
 
+// Gives the kernel what has been kept longest. Returns how many units.
+size_t UnmapOldest() {
+  Head* oldest = kept;
+  while (oldest->next != nullptr) oldest = oldest->next;
+  LeaveKept(oldest);
+  const size_t units = oldest->units;
+  if (Unmap(oldest)) return units;
+  Keep(oldest);
+  return 0;
+}
+
 void GiveUnits(Head* head) {
   if (!MayCall(Call::kMmap) || !MayCall(Call::kMunmap)) return Keep(head);
-  if (head->units > kUnitsKept / 2 && Unmap(head)) return;
+  if (head->units > kMostKept / 2 && Unmap(head)) return;
   Keep(head);
-  while (units_kept > kUnitsKept) {  // those go that have been kept longest
-    Head* oldest = kept;
-    while (oldest->next != nullptr) oldest = oldest->next;
-    Leave(oldest);
-    units_kept -= oldest->units;
-    if (Unmap(oldest)) continue;
-    Keep(oldest);
-    return;
+  while (units_kept > kMostKept && UnmapOldest() != 0) {
   }
 }
 
@@ -197,6 +211,23 @@ void Heap::Free(void* memory) noexcept {
   const KeepErrno keep;
   const std::lock_guard lock(mutex);
   head->length != 0 ? FreeBlock(head, memory) : GiveUnits(head);
+}
+
+void Heap::Trim() {
+  if (!MayCall(Call::kMmap) || !MayCall(Call::kMunmap)) return;
+  std::unique_lock lock(mutex);
+  size_t spare = std::exchange(least_kept, units_kept);
+  while (spare > kKeptAtRest && units_kept > kKeptAtRest) {
+    const size_t given = UnmapOldest();
+    if (given == 0) return;
+    spare -= std::min(spare, given);
+    lock.unlock();  // other threads go first
+    lock.lock();
+  }
+}
+
+bool Heap::HasSpare() {
+  return units_kept.load(std::memory_order_relaxed) > kKeptAtRest && MayCall(Call::kMunmap);
 }
 
 void Heap::LockForFork() { mutex.lock(); }

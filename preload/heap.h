@@ -6,8 +6,8 @@
 //
 // Memory comes from the kernel in units of 64 KiB, at multiples of 64 KiB. A slab is one unit of blocks of
 // one size; there are sixteen sizes from one power of two to the next. A slab's pages are touched only when
-// its blocks are first used. Requests beyond the longest block get units of their own. A few returned units
-// are kept.
+// its blocks are first used. Requests beyond the longest block get units of their own. Returned units are
+// kept: fresh pages cost more than most of what is done with them. Trim() gives back what is not used.
 #ifndef SDP_PRELOAD_HEAP_H_
 #define SDP_PRELOAD_HEAP_H_
 
@@ -26,6 +26,11 @@ class Heap {
   static void* Allocate(size_t size, size_t alignment = kAlignment) noexcept;
   // Null is allowed. Keeps errno.
   static void Free(void* memory) noexcept;
+
+  // Gives the kernel the kept units that were spare all the time since the last call, except for 2 MiB.
+  static void Trim();
+  // Returns true if Trim() may have something to give, now or later. Needs no lock.
+  [[nodiscard]] static bool HasSpare();
 
   // Call around a fork, in the forking thread; UnlockAfterFork() in both processes. No thread allocates
   // between them.

@@ -27,6 +27,7 @@
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/last_thread.h"
+#include "preload/socket/spare_memory.h"
 #include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
@@ -45,10 +46,8 @@ MinStack* const min_stack = reinterpret_cast<MinStack*>(dlsym(RTLD_DEFAULT, "__p
 
 // The helper's own need of stack, in bytes.
 constexpr size_t kStack = size_t{256} * 1024;
-
 // How many pauses to wait for the kernel to finish with a thread that has ended.
 constexpr int kPausesForKernel = 1000;
-
 constexpr Duration kPause = std::chrono::microseconds(100);
 
 }  // namespace
@@ -68,7 +67,8 @@ struct Background::State {
   pthread_t thread{};
   bool asleep = false;  // in a poll that a new task does not end
   Time sleeps_until = kNever;
-  Time next_try{};          // to start a thread
+  Time next_try{};  // to start a thread
+  SpareMemory spare;
   uint32_t generation = 1;  // grows in a child of fork
 
   void Sleep(std::vector<pollfd>& fds);
@@ -91,6 +91,7 @@ void Background::State::Sleep(std::vector<pollfd>& fds) {
   ++polls;
   Time until = items.AppendPolled(&fds);
   fds.push_back({.fd = wake_fd.load(), .events = POLLIN, .revents = 0});
+  until = std::min(until, spare.due());
   if (MainThread::HasEnded()) until = std::min(until, Now() + LastThreadWatch::kInterval);
   {
     std::lock_guard lock(mutex);
@@ -127,13 +128,12 @@ void Background::RunTasks(const std::vector<pollfd>& fds) {
     s.items.Append(&s.added);
   }
   const Time now = Now();
+  s.spare.Trim(now);
   if (s.renumbered.exchange(false)) s.items.MakeAllDue(now);  // each task says anew what it waits for
   s.items.RunReady(fds, now);
-  std::vector<Socket*> done;
-  {
-    std::lock_guard lock(s.mutex);
-    done = s.items.TakeDone();
-  }
+  std::unique_lock lock(s.mutex);
+  const std::vector<Socket*> done = s.items.TakeDone();
+  lock.unlock();
   for (Socket* const owner : done) owner->Unref();
 }
 
@@ -271,9 +271,8 @@ bool Background::Add(Task* task, Duration grace) {
 }
 
 bool Background::Holds(const Task* task) {
-  State& s = state();
-  std::lock_guard lock(s.mutex);
-  return task->queued_in_ == s.generation;
+  std::lock_guard lock(state().mutex);
+  return task->queued_in_ == state().generation;
 }
 
 bool Background::TakeOver(void (*work)()) {

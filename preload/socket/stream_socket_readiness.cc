@@ -113,7 +113,10 @@ void StreamSocket::Watch::AddWaiter(Waiter* waiter, iwarp::Bell* bell) {
 void StreamSocket::Watch::RemoveWaiter(Waiter* waiter) {
   std::lock_guard lock(s_.mutex_.own());
   s_.board_.Remove(waiter);
-  if (s_.waiting().LeaveBell()) s_.looks().Look();
+  if (!s_.waiting().LeaveBell()) return;
+  // The bell was rung. What came may stay in the link, unless another thread, or an epoll set, is to hear of
+  // it.
+  if (!s_.board_.empty() || !s_.ComesDirect()) s_.looks().Look();
 }
 
 StreamSocket::State StreamSocket::Watch::AddObserver(ReadinessObserver* observer, int fd) {

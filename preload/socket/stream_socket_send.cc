@@ -137,8 +137,9 @@ bool StreamSocket::Sending::Keeps(std::span<const iovec> pieces) {
 }
 
 bool StreamSocket::Sending::IsInStream() {
-  return total_ < kLeastRoom && s_.use_.writes.Note(CoarseNow(), s_.engine().stats().bcopy_bytes_in) &&
-         !s_.options_.kept.no_delay() && !s_.OnLocalLink() && (s_.corked_.empty() || s_.corked_.in_stream());
+  return total_ < kLeastRoom && !s_.OnLocalLink() && !s_.options_.kept.no_delay() &&
+         s_.use_.writes.Note(CoarseNow(), s_.engine().stats().bcopy_bytes_in) &&
+         (s_.corked_.empty() || s_.corked_.in_stream());
 }
 
 bool StreamSocket::Sending::Cork(std::span<const iovec> pieces, Duration longest, bool in_stream) {

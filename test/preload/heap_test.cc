@@ -1,5 +1,6 @@
 #include "preload/heap.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -100,6 +101,48 @@ TEST_CASE("What came back is given again, and nothing grows") {
   int status = 0;
   REQUIRE(waitpid(pid, &status, 0) == pid);
   CHECK(status == 0);
+}
+
+// Returns how many of the pages that hold `blocks` are in memory.
+int PagesOf(const std::vector<void*>& blocks, size_t size) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  int resident = 0;
+  for (void* const block : blocks) {
+    const auto begin = reinterpret_cast<uintptr_t>(block) / page * page;
+    std::vector<unsigned char> in_memory(size / page);
+    // A range that is not mapped any more has no page in memory.
+    if (mincore(reinterpret_cast<void*>(begin), size, in_memory.data()) != 0) continue;
+    resident += static_cast<int>(std::count(in_memory.begin(), in_memory.end(), 1));
+  }
+  return resident;
+}
+
+TEST_CASE("Memory that was spare from one trim to the next goes back to the kernel, and no other") {
+  constexpr size_t kSize = 256 << 10;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<void*> blocks;
+  for (int i = 0; i < 32; ++i) {
+    blocks.push_back(Heap::Allocate(kSize));
+    REQUIRE(blocks.back() != nullptr);
+    std::memset(blocks.back(), 1, kSize);
+  }
+  for (void* const block : blocks) Heap::Free(block);
+  const int all = static_cast<int>(32 * (kSize / page));
+  CHECK(PagesOf(blocks, kSize) > all * 9 / 10);
+  CHECK(Heap::HasSpare());
+  Heap::Trim();
+  CHECK(PagesOf(blocks, kSize) > all * 9 / 10);  // it was in use a moment ago
+  for (int i = 0; i < 3; ++i) {                  // half of it is used again and again
+    std::vector<void*> again;
+    for (int j = 0; j < 16; ++j) again.push_back(Heap::Allocate(kSize));
+    for (void* const block : again) Heap::Free(block);
+    Heap::Trim();
+    CHECK(PagesOf(blocks, kSize) > all * 4 / 10);
+    CHECK(PagesOf(blocks, kSize) < all * 8 / 10);
+  }
+  Heap::Trim();
+  CHECK_FALSE(Heap::HasSpare());
+  CHECK(PagesOf(blocks, kSize) < all * 4 / 10);
 }
 
 TEST_CASE("What is beyond all memory is null") {
