@@ -8,7 +8,6 @@
 #include <bit>
 #include <cstdint>
 #include <mutex>
-#include <utility>
 
 #include "preload/allowed_calls.h"
 #include "preload/critical.h"
@@ -20,8 +19,7 @@ namespace {
 constexpr size_t kUnit = 64 * 1024;
 // The longest block. A small receive chunk (16 KiB and its head) fits, and three of them fit into a slab.
 constexpr size_t kLongestBlock = 20 * 1024;
-// The most returned units to keep, 16 MiB; so many of them that Trim() leaves, 2 MiB; the units that Stock()
-// adds.
+// The most returned units to keep: 16 MiB. Trim() leaves 2 MiB of them. Stock() adds some.
 constexpr size_t kMostKept = 256;
 constexpr size_t kKeptAtRest = 32;
 constexpr size_t kUnitsStocked[] = {5, 5, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -62,6 +60,8 @@ constinit std::array<Head*, kClasses> with_room{};
 constinit Head* kept = nullptr;
 constinit std::atomic<size_t> units_kept = 0;  // written with the lock held
 constinit size_t least_kept = 0;               // the fewest since the last Trim()
+// False once a filter may forbid munmap, or the kernel allows no further mapping.
+constinit std::atomic<bool> trims = true;
 // The start of the last mapping. The next mapping is wanted right below it, where it is aligned and joins the
 // last one.
 constinit char* lowest = nullptr;
@@ -214,20 +214,20 @@ void Heap::Free(void* memory) noexcept {
 }
 
 void Heap::Trim() {
-  if (!MayCall(Call::kMmap) || !MayCall(Call::kMunmap)) return;
   std::unique_lock lock(mutex);
-  size_t spare = std::exchange(least_kept, units_kept);
-  while (spare > kKeptAtRest && units_kept > kKeptAtRest) {
+  size_t spare = least_kept;
+  while (trims && spare > kKeptAtRest && units_kept > kKeptAtRest) {
     const size_t given = UnmapOldest();
-    if (given == 0) return;
+    if (given == 0) trims = false;
     spare -= std::min(spare, given);
     lock.unlock();  // other threads go first
     lock.lock();
   }
+  least_kept = units_kept;
 }
 
 bool Heap::HasSpare() {
-  return units_kept.load(std::memory_order_relaxed) > kKeptAtRest && MayCall(Call::kMunmap);
+  return units_kept.load(std::memory_order_relaxed) > kKeptAtRest && trims.load(std::memory_order_relaxed);
 }
 
 void Heap::LockForFork() { mutex.lock(); }
@@ -235,6 +235,7 @@ void Heap::UnlockAfterFork() { mutex.unlock(); }
 
 void Heap::Stock() {
   const std::lock_guard lock(mutex);
+  trims = false;
   for (const size_t units : kUnitsStocked) {
     if (char* const memory = Map(units * kUnit)) Keep(new (memory) Head{.units = units});
   }

@@ -7,7 +7,7 @@
 // Memory comes from the kernel in units of 64 KiB, at multiples of 64 KiB. A slab is one unit of blocks of
 // one size; there are sixteen sizes from one power of two to the next. A slab's pages are touched only when
 // its blocks are first used. Requests beyond the longest block get units of their own. Returned units are
-// kept: fresh pages cost more than most of what is done with them. Trim() gives back what is not used.
+// kept, since fresh pages are slow. Trim() gives back what is not used.
 #ifndef SDP_PRELOAD_HEAP_H_
 #define SDP_PRELOAD_HEAP_H_
 

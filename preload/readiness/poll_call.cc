@@ -1,6 +1,8 @@
 #include "preload/readiness/poll_call.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <span>
 
 #include "preload/allowed_calls.h"
 #include "preload/critical.h"
@@ -26,13 +28,23 @@ constexpr size_t kMostLookedAt = 16;
 // While some entries are ready without the kernel, the others wait so long at most to be asked about.
 constexpr Duration kKernelMayWait = std::chrono::microseconds(100);
 
-// The last call of this thread that asked the kernel although it had something to report.
+// When this thread last asked the kernel although it had something to report, and about what.
 struct Asked {
   Time at;
-  const pollfd* entries;
-  size_t count;
+  uint64_t entries;
 };
-thread_local constinit Asked asked{};
+thread_local constinit Asked last_asked{};
+
+// Returns a value that other entries have only by a rare chance.
+uint64_t DigestOf(std::span<const pollfd> entries) {
+  uint64_t digest = entries.size();
+  for (const pollfd& entry : entries) {
+    const auto one = uint64_t{static_cast<uint32_t>(entry.fd)} << 16 | static_cast<uint16_t>(entry.events);
+    digest = (digest ^ one) * 0x9e3779b97f4a7c15;
+    digest ^= digest >> 32;
+  }
+  return digest;
+}
 
 StreamSocket* Stream(const SocketRef& socket) { return static_cast<StreamSocket*>(socket.get()); }
 
@@ -88,6 +100,9 @@ LookEnd PollCall::LookAtKernel(Time deadline, const sigset_t* mask) {
   if (look_at_kernel_ == Duration::zero() || kernel_.size() > kMostLookedAt) return LookEnd::kInVain;
   const Time now = Now();
   if (now >= deadline) return LookEnd::kInVain;
+  for (const Part& part : parts_) {
+    if (part.link) Stream(part.socket)->watch().PushWrites();
+  }
   using LookResult = StreamSocket::Watch::LookResult;
   const LookEnd end = LookUntil(std::min(deadline, now + look_at_kernel_), mask, [this] {
     const timespec at_once{};
@@ -127,8 +142,9 @@ bool PollCall::KernelMayWait() const {
   if (shared_ || !std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.waits; }))
     return false;
   const Time now = Now();
-  if (asked.entries == fds_ && asked.count == count_ && now - asked.at < kKernelMayWait) return true;
-  asked = {.at = now, .entries = fds_, .count = count_};
+  const uint64_t entries = DigestOf({fds_, count_});
+  if (last_asked.entries == entries && now - last_asked.at < kKernelMayWait) return true;
+  last_asked = {.at = now, .entries = entries};
   return false;
 }
 

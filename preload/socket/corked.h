@@ -35,7 +35,7 @@ class Corked {
     due_ = due;
     in_stream_ = in_stream;
   }
-  // Returns true if bytes wait that the program has not asked to.
+  // Returns true if bytes wait that the program has not asked the library to hold.
   [[nodiscard]] bool in_stream() const { return in_stream_ && !empty(); }
   void Clear() { bytes_.clear(); }
   // Gives memory back that has not been used since the last call. Returns true if there is more to give.

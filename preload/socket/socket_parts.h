@@ -79,8 +79,8 @@ struct Sleeps {
 
 // Tells a stream of small writes: many in a short time, and nothing comes back. The program has not asked for
 // its writes to leave at once (TCP_NODELAY), so they may wait for each other. Nagle's algorithm has them wait
-// until the peer acknowledges. Here they wait until a message is full, the program waits for something, or
-// kLongestWait has passed.
+// until the peer acknowledges. Here they wait until a message is full, the program waits for the connection,
+// or kLongestWait has passed.
 class WriteStream {
  public:
   static constexpr Duration kLongestWait = std::chrono::milliseconds(1);
@@ -94,19 +94,25 @@ class WriteStream {
     }
     return ++writes_ > needed_;
   }
+  // A write waits. `first`: no other does.
+  void NoteKept(bool first) { kept_ = first ? 1 : kept_ + 1; }
   // What has waited has filled a message.
   void NoteFull() { needed_ = std::max(needed_ / 2, kFewest); }
-  // It has waited in vain: no further write came in time.
-  void NoteLate() { needed_ = std::min(needed_ * 4, kMost); }
+  // It leaves since its time is up. If few writes have shared that, it was not worth the wait.
+  void NoteLate() {
+    if (kept_ < kWorthIt) needed_ = std::min(needed_ * 4, kMost);
+  }
 
  private:
   // So many writes make a stream, in one tick of the coarse clock: 1 to 10 ms.
   static constexpr uint32_t kFewest = 16;
-  static constexpr uint32_t kMost = 4096;
+  static constexpr uint32_t kMost = 256;
+  static constexpr uint32_t kWorthIt = 8;
 
   Time tick_{};
   uint64_t received_ = 0;
   uint32_t writes_ = 0;
+  uint32_t kept_ = 0;
   uint32_t needed_ = kFewest;
 };
 

@@ -140,8 +140,8 @@ StreamSocket::Watch::QueueLook StreamSocket::Watch::LookAtQueue(const Wanted& wa
 // links in use: a quiet one's may be rung while no thread listens.
 bool StreamSocket::Waiting::MayHearByBell() const {
   return s_.OnLocalLink() && s_.share_.with == nullptr && !s_.board_.hears_doorbells() &&
-         !QuietLinks::stopped() && !Critical::IsInHandler() && !s_.session_->link_ended() &&
-         !s_.session_->moving() && s_.session_->MaySleep();
+         !QuietLinks::stopped() && !s_.quiet_.left_alone() && !Critical::IsInHandler() &&
+         !s_.session_->link_ended() && !s_.session_->moving() && s_.session_->MaySleep();
 }
 
 bool StreamSocket::Waiting::HearByBell(const verbs::BellName& bell, uint64_t cookie) {
@@ -186,8 +186,7 @@ bool StreamSocket::Watch::EndLook(LookResult result, const verbs::BellName* bell
       break;
   }
   if (s_.waiting().TakeBeforeSleep(Awaited::kAll)) return true;
-  const bool alone = s_.board_.heard_by_one() && !s_.quiet_.left_alone() && !s_.session_->has_unsent() &&
-                     !s_.upkeep().ListensForPeer();
+  const bool alone = s_.board_.heard_by_one() && !s_.session_->has_unsent() && !s_.upkeep().ListensForPeer();
   if (bell == nullptr || !alone || !s_.waiting().MayHearByBell() || s_.waiting().HearByBell(*bell, cookie))
     return false;
   s_.looks().Look();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "preload/config.h"
+#include "preload/confinement.h"
 #include "preload/fail.h"
 #include "preload/signal_end.h"
 #include "preload/socket/call.h"
@@ -136,8 +137,10 @@ bool StreamSocket::Sending::Keeps(std::span<const iovec> pieces) {
   return Cork(pieces, ForcesTransactions() ? Background::kGrace : kLongestCork, /*in_stream=*/false);
 }
 
+// Not where another thread, or an epoll set, waits already: no call of its would push what is kept.
 bool StreamSocket::Sending::IsInStream() {
-  return total_ < kLeastRoom && !s_.OnLocalLink() && !s_.options_.kept.no_delay() &&
+  return total_ < kLeastRoom && s_.queue_pair().pollable() == nullptr && !s_.options_.kept.no_delay() &&
+         s_.board_.empty() && !s_.session_->being_read() && !Confined() &&
          s_.use_.writes.Note(CoarseNow(), s_.engine().stats().bcopy_bytes_in) &&
          (s_.corked_.empty() || s_.corked_.in_stream());
 }
@@ -153,6 +156,7 @@ bool StreamSocket::Sending::Cork(std::span<const iovec> pieces, Duration longest
     corked.SetDue(Now() + longest, in_stream);
     if (!Background::Add(&s_.task_, longest)) return false;
   }
+  if (in_stream) s_.use_.writes.NoteKept(/*first=*/corked.empty());
   corked.Append(pieces);
   return true;
 }

@@ -44,6 +44,8 @@ class StreamSocket::Watch {
   // if only GetReadiness() knows. Does not wait for the socket's lock: the caller may hold a lock that comes
   // later in the lock order.
   [[nodiscard]] std::optional<Readiness> ReadyExpress();
+  // The program begins to wait: small writes that wait for each other leave.
+  void PushWrites();
   // Handles a listener's SDP side that has become readable: see Listener::TakeOn.
   bool TakeOnConnections();
   // Takes what has come after the descriptor became ready. `polled`: as in TakeRung(); then data may stay in

@@ -486,5 +486,20 @@ TEST_CASE("poll: a socket that is always ready hides none of the others") {
   REQUIRE(poll(all.data(), count, kPatienceMs) == 5);
 }
 
+TEST_CASE("poll: of two sets that are asked in turn, each is told of all that is in it") {
+  Pair first = MakePair(), second = MakePair();
+  Listener quiet = Listen(), called = Listen();
+  REQUIRE(SendAll(first.client, "x"));
+  REQUIRE(SendAll(second.client, "y"));
+  const auto ready = [](int socket, int listener) {
+    std::array<pollfd, 2> set{{{socket, POLLIN, 0}, {listener, POLLIN, 0}}};  // at one address in both
+    return poll(set.data(), set.size(), kPatienceMs);
+  };
+  Fd client = TcpSocket();
+  REQUIRE(connect(client, called.address.get(), called.address.length) == 0);
+  REQUIRE(
+      Eventually([&] { return ready(first.server, quiet.fd) == 1 && ready(second.server, called.fd) == 2; }));
+}
+
 }  // namespace
 }  // namespace posix_test
