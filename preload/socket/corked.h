@@ -53,6 +53,10 @@ class Corked {
   }
   // Sends the bytes that wait, without a next write. They are lost if the connection can no longer send.
   void Push(Session& session);
+  // Push() for bytes that the program has not asked the library to hold: it begins to wait.
+  void PushStream(Session& session) {
+    if (in_stream()) Push(session);
+  }
 
  private:
   size_t SendJoined(Session& session, std::span<const Bytes> data, engine::SendFlags flags, size_t* moved);

@@ -98,7 +98,7 @@ class WriteStream {
   void NoteKept(bool first) { kept_ = first ? 1 : kept_ + 1; }
   // What has waited has filled a message.
   void NoteFull() { needed_ = std::max(needed_ / 2, kFewest); }
-  // It leaves since its time is up. If few writes have shared that, it was not worth the wait.
+  // The helper sends what has waited: its time is up. A wait that few writes have shared was in vain.
   void NoteLate() {
     if (kept_ < kWorthIt) needed_ = std::min(needed_ * 4, kMost);
   }

@@ -101,12 +101,12 @@ bool StreamSocket::Looks::TakeUntold() {
 // If the link does not take all of it, the helper, which has the socket's task, sends the rest.
 void StreamSocket::Watch::PushWrites() {
   std::lock_guard lock(s_.mutex_.own());
-  if (s_.state_ == State::kSdp && s_.corked_.in_stream()) s_.corked_.Push(*s_.session_);
+  if (s_.state_ == State::kSdp) s_.corked_.PushStream(*s_.session_);
 }
 
 void StreamSocket::Watch::AddWaiter(Waiter* waiter, iwarp::Bell* bell) {
-  PushWrites();
   std::lock_guard lock(s_.mutex_.own());
+  if (s_.state_ == State::kSdp) s_.corked_.PushStream(*s_.session_);
   s_.board_.Add(waiter);
   // What has come already the caller finds before it sleeps.
   if (bell != nullptr && s_.waiting().MayHearByBell()) {

@@ -253,7 +253,7 @@ StreamSocket::Step StreamSocket::Receiving::End() {
 }
 
 StreamSocket::Step StreamSocket::Receiving::AwaitData() {
-  if (s_.corked_.in_stream()) s_.corked_.Push(*s_.session_);
+  s_.corked_.PushStream(*s_.session_);
   if (!call_->blocks()) {
     if (done_ > 0) return Step::kDone;
     s_.upkeep().LeaveToBackground();

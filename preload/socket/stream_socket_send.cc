@@ -56,7 +56,7 @@ class StreamSocket::Sending {
   // writes. Returns false if they are to be sent at once.
   bool Keeps(std::span<const iovec> pieces);
   [[nodiscard]] bool IsInStream();
-  bool Cork(std::span<const iovec> pieces, Duration longest, bool in_stream);
+  bool Cork(std::span<const iovec> pieces, bool in_stream);
   std::optional<ssize_t> End();
   Step ByLoan();
   Step ByCopy();
@@ -127,17 +127,15 @@ void StreamSocket::Sending::LookAhead() {
 }
 
 bool StreamSocket::Sending::Keeps(std::span<const iovec> pieces) {
-  const bool more = corks_ || s_.options_.kept.cork();
-  const bool asks = more || (call_.blocks() && ForcesTransactions());
+  const bool asks = corks_ || s_.options_.kept.cork() || (call_.blocks() && ForcesTransactions());
   if (!asks && !IsInStream()) [[likely]]
     return false;
-  if (flags_.out_of_band || total_ == 0 || s_.tcp_.pending_error != 0 || !s_.engine().can_send())
-    return false;
-  if (!asks) return Cork(pieces, WriteStream::kLongestWait, /*in_stream=*/true);
-  return Cork(pieces, ForcesTransactions() ? Background::kGrace : kLongestCork, /*in_stream=*/false);
+  return !flags_.out_of_band && total_ > 0 && s_.tcp_.pending_error == 0 && s_.engine().can_send() &&
+         Cork(pieces, /*in_stream=*/!asks);
 }
 
-// Not where another thread, or an epoll set, waits already: no call of its would push what is kept.
+// Returns false where another thread, or an epoll set, waits already: it makes no call that would push what
+// is kept.
 bool StreamSocket::Sending::IsInStream() {
   return total_ < kLeastRoom && s_.queue_pair().pollable() == nullptr && !s_.options_.kept.no_delay() &&
          s_.board_.empty() && !s_.session_->being_read() && !Confined() &&
@@ -145,7 +143,7 @@ bool StreamSocket::Sending::IsInStream() {
          (s_.corked_.empty() || s_.corked_.in_stream());
 }
 
-bool StreamSocket::Sending::Cork(std::span<const iovec> pieces, Duration longest, bool in_stream) {
+bool StreamSocket::Sending::Cork(std::span<const iovec> pieces, bool in_stream) {
   if (s_.share_.with != nullptr) return false;  // the others would not know of it
   Corked& corked = s_.corked_;
   if (!corked.Fits(s_.session_->engine(), total_, s_.limits().SendRoom(), config().send_buffer)) {
@@ -153,6 +151,9 @@ bool StreamSocket::Sending::Cork(std::span<const iovec> pieces, Duration longest
     return false;
   }
   if (corked.empty()) {
+    const Duration longest = in_stream              ? WriteStream::kLongestWait
+                             : ForcesTransactions() ? Background::kGrace
+                                                    : kLongestCork;
     corked.SetDue(Now() + longest, in_stream);
     if (!Background::Add(&s_.task_, longest)) return false;
   }

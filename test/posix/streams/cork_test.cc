@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <sys/uio.h>
 
+#include <chrono>
 #include <future>
 
 #include "test/posix/support.h"
@@ -198,7 +199,8 @@ TEST_CASE("stream of small writes: all arrives, in order, whatever comes behind 
   REQUIRE(write(pair.client));
   switch (behind) {
     case Behind::kNothing:
-      came.get_future().wait();
+      REQUIRE(came.get_future().wait_for(std::chrono::milliseconds(kPatienceMs)) ==
+              std::future_status::ready);
       break;
     case Behind::kReceive:
       REQUIRE(ReceiveExactly(pair.client, 6) == "answer");
