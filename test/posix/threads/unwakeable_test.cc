@@ -80,17 +80,17 @@ TEST_CASE("unwakeable: a sender with a time-out sees that another thread has shu
   Pair pair = MakePair();
   SetTimeout(pair.client, SO_SNDTIMEO, 2 * kPatienceMs);
   SetNonblocking(pair.client);
-  while (Fill(pair.client) > 0 || PollOne(pair.client, POLLOUT, kQuietMs) != 0) {
-  }
+  Fill(pair.client);
   SetNonblocking(pair.client, false);
-  const int sent = WakeUp(
+  const int error = WakeUp(
       [&] {
-        char c = 'x';
-        const ssize_t n = send(pair.client, &c, 1, MSG_NOSIGNAL);
-        return n < 0 ? -errno : static_cast<int>(n);
+        // TCP finds room for a few bytes more at times: a window probe makes the peer tidy up.
+        while (send(pair.client, "x", 1, MSG_NOSIGNAL) == 1) {
+        }
+        return errno;
       },
       [&] { REQUIRE(shutdown(pair.client, SHUT_WR) == 0); });
-  REQUIRE(sent == -EPIPE);
+  REQUIRE(error == EPIPE);
 }
 
 TEST_CASE("unwakeable: an epoll wait sees what another thread's call has changed") {
