@@ -165,6 +165,7 @@ TEST_CASE("stream of small writes: all arrives, in order, whatever comes behind 
       GENERATE(Behind::kNothing, Behind::kReceive, Behind::kPoll, Behind::kLargeWrite, Behind::kMore,
                Behind::kNoDelay, Behind::kShutdown, Behind::kClose, Behind::kExit);
   INFO(static_cast<int>(behind));
+  constexpr size_t kLarge = 1'000'000;
   const size_t size = GENERATE(1, 100, 5000);
   const std::string data = Pattern(size * 301);
   const std::string_view all = data, last = all.substr(size * 300);
@@ -194,7 +195,9 @@ TEST_CASE("stream of small writes: all arrives, in order, whatever comes behind 
     std::string got = ReceiveExactly(pair.server, size * 300);
     came.set_value();
     if (behind == Behind::kReceive || behind == Behind::kPoll) SendAll(pair.server, "answer");
-    return got + ReceiveExactly(pair.server, size);
+    got += ReceiveExactly(pair.server, size);
+    if (behind == Behind::kLargeWrite) ReceiveExactly(pair.server, kLarge);
+    return got;
   });
   REQUIRE(write(pair.client));
   switch (behind) {
@@ -221,7 +224,7 @@ TEST_CASE("stream of small writes: all arrives, in order, whatever comes behind 
       break;
   }
   if (behind != Behind::kMore) REQUIRE(SendAll(pair.client, last.data(), size));
-  if (behind == Behind::kLargeWrite) REQUIRE(SendAll(pair.client, Pattern(1'000'000)));
+  if (behind == Behind::kLargeWrite) REQUIRE(SendAll(pair.client, Pattern(kLarge)));
   if (behind == Behind::kShutdown) REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
   if (behind == Behind::kClose) pair.client.reset();
   REQUIRE(Hash(Get(receiver)) == Hash(data));
