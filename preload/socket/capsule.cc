@@ -14,24 +14,24 @@ namespace sdp::preload {
 namespace {
 
 // Each message: these bytes, 1 if another message follows, a piece of the content; and some descriptors.
-constexpr std::array<char, 16> kMagic = {'S', 'D', 'P', ' ',    'c',    'a',    'p',    's',
-                                         'u', 'l', 'e', '\x1b', '\x01', '\xd6', '\x9c', '\0'};
-constexpr size_t kHead = kMagic.size() + 1;
+constexpr std::array<char, 16> kCapsuleMagic = {'S', 'D', 'P', ' ',    'c',    'a',    'p',    's',
+                                                'u', 'l', 'e', '\x1b', '\x01', '\xd6', '\x9c', '\0'};
+constexpr size_t kCapsuleHead = kCapsuleMagic.size() + 1;
 constexpr size_t kMostContent = 16 << 10;
-constexpr size_t kMostDescriptors = 128;  // less than SCM_MAX_FD, 253
+constexpr size_t kMostCarried = 128;  // less than SCM_MAX_FD, 253
 
-union Control {
+union CarriedControl {
   cmsghdr align;
-  std::byte bytes[CMSG_SPACE(kMostDescriptors * sizeof(int))];
+  std::byte bytes[CMSG_SPACE(kMostCarried * sizeof(int))];
 };
 
 bool SendPiece(int fd, bool more, Bytes content, std::span<const int> descriptors) {
-  std::array<char, kHead> head;
-  std::copy(kMagic.begin(), kMagic.end(), head.begin());
+  std::array<char, kCapsuleHead> head;
+  std::copy(kCapsuleMagic.begin(), kCapsuleMagic.end(), head.begin());
   head.back() = more ? 1 : 0;
   iovec pieces[2] = {{.iov_base = head.data(), .iov_len = head.size()},
                      {.iov_base = const_cast<std::byte*>(content.data()), .iov_len = content.size()}};
-  Control control{};
+  CarriedControl control{};
   msghdr message{};
   message.msg_iov = pieces;
   message.msg_iovlen = 2;
@@ -53,9 +53,9 @@ void CloseAll(const std::vector<int>& descriptors) {
 
 // Adds one message to `out`. Returns false if there is none, or a wrong one. *more: another one follows.
 bool ReceivePiece(int fd, Capsule* out, bool* more) {
-  std::vector<std::byte> bytes(kHead + kMostContent);
+  std::vector<std::byte> bytes(kCapsuleHead + kMostContent);
   iovec piece{.iov_base = bytes.data(), .iov_len = bytes.size()};
-  Control control{};
+  CarriedControl control{};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
@@ -70,11 +70,11 @@ bool ReceivePiece(int fd, Capsule* out, bool* more) {
     std::memcpy(out->descriptors.data() + before, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
   }
   const auto size = static_cast<size_t>(got);
-  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || size < kHead ||
-      std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
+  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || size < kCapsuleHead ||
+      std::memcmp(bytes.data(), kCapsuleMagic.data(), kCapsuleMagic.size()) != 0)
     return false;
-  *more = bytes[kHead - 1] != std::byte{0};
-  out->content.insert(out->content.end(), bytes.begin() + kHead, bytes.begin() + got);
+  *more = bytes[kCapsuleHead - 1] != std::byte{0};
+  out->content.insert(out->content.end(), bytes.begin() + kCapsuleHead, bytes.begin() + got);
   return true;
 }
 
@@ -88,7 +88,7 @@ int Capsule::Seal(Bytes content, std::span<const int> descriptors) {
   bool more = true;
   while (more) {
     const Bytes piece = content.first(std::min(content.size(), kMostContent));
-    const auto some = descriptors.first(std::min(descriptors.size(), kMostDescriptors));
+    const auto some = descriptors.first(std::min(descriptors.size(), kMostCarried));
     content = content.subspan(piece.size());
     descriptors = descriptors.subspan(some.size());
     more = !content.empty() || !descriptors.empty();
@@ -107,12 +107,12 @@ bool Capsule::Is(int fd, Maker wanted) {
   const KeepErrno keep;
   int type = 0;
   socklen_t length = sizeof type;
-  std::array<char, kMagic.size()> start;
+  std::array<char, kCapsuleMagic.size()> start;
   ucred maker{};
   return real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET &&
          real.recv(fd, start.data(), start.size(), MSG_PEEK | MSG_DONTWAIT) ==
              static_cast<ssize_t>(start.size()) &&
-         start == kMagic && (length = sizeof maker) != 0 &&
+         start == kCapsuleMagic && (length = sizeof maker) != 0 &&
          real.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &maker, &length) == 0 &&
          (wanted == Maker::kAnybody || maker.uid == 0 || maker.uid == geteuid());
 }

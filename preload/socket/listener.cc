@@ -117,6 +117,7 @@ std::unique_ptr<Listener> Listener::Open(Socket* owner, int fd, int domain, int 
   const std::string name = ToEndpoint(conventional).ToString();
 
   std::unique_ptr<Listener> listener(new Listener(owner, domain, options, tuning));
+  Enrolment& enrolment = listener->enrolment_;
   std::string why;
   const int sdp_fd = OpenSdpListener(fd, domain, backlog, options, conventional, &why);
   if (sdp_fd < 0 || HiddenFds::HideTracked(sdp_fd, &listener->sdp_fd_) < 0) {
@@ -126,7 +127,7 @@ std::unique_ptr<Listener> Listener::Open(Socket* owner, int fd, int domain, int 
     return nullptr;
   }
   listener->service_ = Port(conventional);
-  listener->backlog_ = RoomOf(backlog);
+  listener->arrivals_.SetBacklog(RoomOf(backlog));
   listener->sdp_address_ = LocalAddress(listener->sdp_fd());
   // A kernel RNIC's first: whoever asks from here on is sent to it.
   const bool kernel_side = listener->OpenKernelSide(fd, kRegistrationLimit, &why);
@@ -140,27 +141,26 @@ std::unique_ptr<Listener> Listener::Open(Socket* owner, int fd, int domain, int 
   if (!registered) {
     {
       std::lock_guard lock(listener->mutex_);
-      listener->CloseKernelSide();
+      listener->kernel_.Close();
     }
-    listener->dormant_ = may_wait && MayChange(registered.error().failure);
-    listener->next_look_ = Now() + kRenewalInterval;
-    listener->standing_ = NotRegistered(registered.error());
-    refusal->text = "not registered with a port mapper: " + listener->standing_.text;
+    enrolment.dormant = may_wait && MayChange(registered.error().failure);
+    enrolment.next_look = Now() + kRenewalInterval;
+    enrolment.standing = NotRegistered(registered.error());
+    refusal->text = "not registered with a port mapper: " + enrolment.standing.text;
     SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
-    if (!listener->dormant_) return nullptr;
+    if (!enrolment.dormant) return nullptr;
   }
-  if ((registered && HiddenFds::HideTracked(*registered, &listener->registration_fd_) < 0) ||
-      !listener->MakeReadyFd()) {
+  if ((registered && HiddenFds::HideTracked(*registered, &enrolment.fd) < 0) || !listener->arrivals_.Open()) {
     *refusal = {.reason = stats::FallbackReason::kResources, .text = "no descriptor left for the SDP side"};
     SDP_LOG(kError, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
     return nullptr;
   }
-  if (FewDescriptors() || !listener->common_.Open()) {
+  if (FewDescriptors() || !listener->arrivals_.common().Open()) {
     SDP_LOG(kInfo, "listen on %s: no descriptors for a queue that processes share", name.c_str());
   }
   listener->Enlist();
-  if (listener->dormant_) return listener;
-  listener->standing_ = RegisteredBy(listener->registration_fd_);
+  if (enrolment.dormant) return listener;
+  enrolment.standing = RegisteredBy(enrolment.fd);
   SDP_LOG(kInfo, "listen on %s: SDP on %s", name.c_str(),
           ToEndpoint(listener->sdp_address_).ToString().c_str());
   // A connect does not wait until the application comes to accept, as it would not with the kernel's backlog.
@@ -168,11 +168,6 @@ std::unique_ptr<Listener> Listener::Open(Socket* owner, int fd, int domain, int 
   Background::Add(&listener->watch_, kPatience);
   Background::Add(&listener->renewal_, kPatience);
   return listener;
-}
-
-bool Listener::MakeReadyFd() {
-  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  return fd >= 0 && HiddenFds::HideTracked(fd, &ready_fd_) >= 0;
 }
 
 void Listener::Enlist() {
@@ -194,56 +189,35 @@ void Listener::End(bool for_all) {
     std::erase(open_listeners().all, this);
   }
   std::lock_guard lock(mutex_);
-  if (shared_ && !closed_ && !for_all) (void)MoveToCommon(Now(), Duration::zero());
   closed_ = true;
+  const bool shared = arrivals_.shared();
   // At once, though the helper sleeps on it and so keeps it alive in the kernel: who connects from here on is
   // refused.
-  if ((for_all || !shared_) && sdp_fd() >= 0) LinkShutdown(sdp_fd(), SHUT_RD);
-  CloseKernelSide();
-  if (for_all && shared_) {
-    // The daemon is to forget it, though others have this descriptor; and what they could still take is
-    // reset.
-    if (registration_fd_ >= 0) LinkShutdown(registration_fd_, SHUT_RDWR);
-    Time since;
-    Address peer;
-    for (int fd; auto session = AcceptCommon(SOCK_CLOEXEC, &fd, &peer, &since); real.close(fd))
-      session->queue_pair().Abort();
-  }
-  for (std::atomic<int>* fd : {&registration_fd_, &signal_fd_, &sdp_fd_, &ready_fd_}) {
-    if (for_all && (fd == &sdp_fd_ || fd == &ready_fd_)) continue;
+  if ((for_all || !shared) && sdp_fd() >= 0) LinkShutdown(sdp_fd(), SHUT_RD);
+  kernel_.Close();
+  // The daemon is to forget it, though others have this descriptor.
+  if (for_all && shared && enrolment_.fd >= 0) LinkShutdown(enrolment_.fd, SHUT_RDWR);
+  for (std::atomic<int>* fd : {&enrolment_.fd, &sdp_fd_}) {
+    if (for_all && fd == &sdp_fd_) continue;
     const int number = fd->exchange(-1);
     if (number >= 0) HiddenFds::Close(number);
   }
-  for (Ready& ready : ready_) {
-    ready.session->queue_pair().Abort();
-    HiddenFds::Close(ready.fd);
-  }
-  ready_.clear();
-  if (!for_all) common_.Close();
-  for (auto& incoming : incoming_) {
-    if (!incoming->finished) HiddenFds::Close(incoming->fd);
-    incoming->finished = true;
-  }
-  SettleWork();
+  arrivals_.Close(for_all);
   // The helper's sleep on it keeps the listener alive in the kernel.
   if (Background::Holds(&watch_)) Background::Add(&watch_, Duration::zero());
   if (Background::Holds(&renewal_)) Background::Add(&renewal_, Duration::zero());
-  if (Background::Holds(&tending_)) Background::Add(&tending_, Duration::zero());
+  arrivals_.HurryHelper();
 }
 
 void Listener::SetSignals(int fd) {
   std::lock_guard lock(mutex_);
-  if (const int before = signal_fd_.exchange(-1); before >= 0) HiddenFds::Close(before);
-  if (fd < 0 || closed_) return;
-  signal_number_ = fd;
-  const int duplicate = real.fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (duplicate >= 0) HiddenFds::HideTracked(duplicate, &signal_fd_);
+  arrivals_.signal().Set(closed_ ? -1 : fd);
 }
 
 void Listener::SetBacklog(int backlog) {
   real.listen(sdp_fd(), backlog);
   std::lock_guard lock(mutex_);
-  backlog_ = RoomOf(backlog);
+  arrivals_.SetBacklog(RoomOf(backlog));
 }
 
 void Listener::SetTuning(const ConnectionTuning& tuning) {
@@ -257,34 +231,18 @@ Listener::Taken::~Taken() {
 
 bool Listener::dormant() {
   std::lock_guard lock(mutex_);
-  return dormant_;
+  return enrolment_.dormant;
 }
 
 Standing Listener::standing() {
   std::lock_guard lock(mutex_);
-  return standing_;
-}
-
-// With the lock held.
-bool Listener::WakesUp() {
-  const Time now = Now();
-  if (now < next_look_) return false;
-  next_look_ = now + kRenewalInterval;
-  const int saved = errno;
-  const std::vector<std::string> paths = RegistrationPaths();
-  const bool there = std::any_of(paths.begin(), paths.end(), [](const std::string& path) {
-    struct stat status;
-    return lstat(path.c_str(), &status) == 0;
-  });
-  errno = saved;
-  dormant_ = !there;
-  return there;
+  return enrolment_.standing;
 }
 
 void Listener::NoteUse() {
   {
     std::lock_guard lock(mutex_);
-    if (closed_ || (dormant_ ? !WakesUp() : used_)) return;
+    if (closed_ || (enrolment_.dormant ? !enrolment_.WakesUp(kRenewalInterval) : used_)) return;
     used_ = true;
   }
   Background::Add(&watch_, kPatience);
@@ -293,7 +251,7 @@ void Listener::NoteUse() {
 
 size_t Listener::waiting() {
   std::lock_guard lock(mutex_);
-  return ready_.size() + common_.size();
+  return arrivals_.waiting();
 }
 
 void Listener::AnswerConnectTo(const Address& sdp_address) {
@@ -343,24 +301,16 @@ void Listener::UnlockAllAfterFork() {
   open_listeners().mutex.unlock();
 }
 
-void Listener::SettleWork() {
-  if (!common_.at_work()) return;
-  const bool left = std::any_of(incoming_.begin(), incoming_.end(),
-                                [](const auto& i) { return i->begun && !i->finished; }) ||
-                    std::any_of(ready_.begin(), ready_.end(), [](const Ready& r) { return r.begun; });
-  if (!left) common_.EndWork();
+bool Listener::OpenKernelSide(int conventional_fd, Duration limit, std::string* why) {
+  std::unique_lock lock(mutex_);
+  return !closed_ && first_hand() &&
+         kernel_.Open(&lock, conventional_fd, domain_, arrivals_.backlog(), limit, why);
 }
 
-void Listener::AdvanceAnswered() {
-  for (const auto& incoming : incoming_) {
-    if (incoming->finished || incoming->session == nullptr || !incoming->Advance(Now()).done) continue;
-    Background::Add(incoming.get(), Duration::zero());  // the helper sleeps on its descriptor
-  }
-}
-
-void Listener::DropFinished() {
-  incoming_.remove_if(
-      [](const auto& incoming) { return incoming->finished && !Background::Holds(incoming.get()); });
+void Listener::CountAccepted(const Session& session) {
+  const pm::Endpoint at = ToEndpoint(session.LocalName());
+  std::lock_guard lock(mutex_);
+  kernel_.CountAccepted(at);
 }
 
 }  // namespace sdp::preload

@@ -5,22 +5,17 @@
 // helper thread answers. So a busy or single-threaded server does not keep its clients waiting, as with the
 // kernel's backlog for TCP.
 //
-// Processes may share a listener, by fork, exec or in a message (listener_shared.cc). Then what the helper of
-// one has taken on waits in a queue that all of them have (common_queue.h). So does what a polling thread has
-// taken on and not accepted within kPatience. Where a process cannot use that queue, its helper takes on one
-// connection at a time. If the process has not used the listener since it was shared, its helper takes on
-// none: others wait for these connections.
+// Processes may share a listener, by fork, exec or in a message (listener_shared.cc). The helper of each
+// takes connections on for all of them (arrivals.h). Where a process cannot use the common queue, its helper
+// takes on one connection at a time. If the process has not used the listener since it was shared, its helper
+// takes on none: others wait for these connections.
 //
-// Where an RDMA device has the listener's address, a KernelListener stands beside the SDP listener, for one
-// process. A child of fork has the SDP listener alone. A parent that has not used the listener by then closes
-// its own KernelListener until it does.
+// A KernelSide stands beside the SDP listener, for one process. A child of fork has the SDP listener alone. A
+// parent that has not used the listener by then closes its own KernelSide until it does.
 #ifndef SDP_PRELOAD_SOCKET_LISTENER_H_
 #define SDP_PRELOAD_SOCKET_LISTENER_H_
 
-#include <algorithm>
 #include <atomic>
-#include <deque>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,13 +23,12 @@
 #include <vector>
 
 #include "preload/critical.h"
-#include "preload/socket/accept_handshake.h"
 #include "preload/socket/address.h"
+#include "preload/socket/arrivals.h"
 #include "preload/socket/background.h"
-#include "preload/socket/common_queue.h"
 #include "preload/socket/connection_tuning.h"
 #include "preload/socket/handover.h"
-#include "preload/socket/kernel_listener.h"
+#include "preload/socket/kernel_side.h"
 #include "preload/socket/option_log.h"
 #include "preload/socket/registration.h"
 #include "preload/stats_segment.h"
@@ -128,10 +122,10 @@ class Listener final : private KernelListenerOwner {
   [[nodiscard]] Standing standing();
 
   [[nodiscard]] int sdp_fd() const { return sdp_fd_.load(); }
-  [[nodiscard]] int ready_fd() const { return ready_fd_.load(); }
+  [[nodiscard]] int ready_fd() const { return arrivals_.fd(); }
   // Returns a descriptor that is readable while a connection waits for any of the listener's processes; -1 if
   // there is none.
-  [[nodiscard]] int common_fd() const { return common_.fd(); }
+  [[nodiscard]] int common_fd() const { return arrivals_.common().fd(); }
   [[nodiscard]] const Address& sdp_address() const { return sdp_address_; }
   // Returns how many connections are past the handshake and wait for Accept.
   [[nodiscard]] size_t waiting();
@@ -146,24 +140,6 @@ class Listener final : private KernelListenerOwner {
   static void UnlockAllAfterFork();
 
  private:
-  struct Incoming : Background::Task {
-    Incoming(Listener* listener, int fd, AcceptHandshake handshake, bool begun)
-        : listener(listener), fd(fd), handshake(std::move(handshake)), begun(begun) {
-      this->handshake.SetFd(fd);
-    }
-    Background::Wait Run(Time now) override;
-    Background::Wait Advance(Time now);
-    Background::Wait Continue(Time now);
-    Socket* owner() override;
-
-    Listener* listener;
-    int fd;  // hidden
-    AcceptHandshake handshake;
-    std::unique_ptr<Session>
-        session;  // past the handshake; its HelloAck may still wait for the peer's first FPDU
-    bool begun;   // at work for all (CommonQueue::BeginWork)
-    bool finished = false;
-  };
   struct Watch : Background::Task {
     Background::Wait Run(Time now) override;
     Socket* owner() override;
@@ -183,81 +159,33 @@ class Listener final : private KernelListenerOwner {
     Listener* listener = nullptr;
     bool was_registered = false;
   };
-  struct Ready {
-    int fd;  // hidden; becomes the application's
-    std::unique_ptr<Session> session;
-    Address peer;
-    Time since;  // the handshake was complete: not later than the peer may have learnt of that
-    bool begun;
-    bool too_long = false;  // for the common queue
-  };
-  // Looks after connections that wait for accept. A HelloAck may wait for the peer's first FPDU: if no thread
-  // accepts for a while, the peer must get it all the same. Where processes share the listener, another one
-  // may accept then.
-  struct Tending : Background::Task {
-    Background::Wait Run(Time now) override;
-    Socket* owner() override;
-
-    Listener* listener = nullptr;
-  };
-
-  // Returns how many connections the library has taken on and no thread has accepted. A finished handshake
-  // that the helper still has does not count.
-  [[nodiscard]] size_t in_stock() const {
-    return ready_.size() + static_cast<size_t>(std::count_if(incoming_.begin(), incoming_.end(),
-                                                             [](const auto& i) { return !i->finished; }));
-  }
-  [[nodiscard]] bool full() const { return in_stock() + (shared_ ? common_.size() : 0) >= backlog_; }
-
   Listener(Socket* owner, int domain, const OptionLog& options, const ConnectionTuning& tuning)
-      : owner_(owner), domain_(domain), options_(options), tuning_(tuning) {
+      : owner_(owner),
+        domain_(domain),
+        options_(options),
+        tuning_(tuning),
+        arrivals_(owner, &mutex_, kPatience) {
     watch_.listener = this;
     renewal_.listener = this;
-    tending_.listener = this;
   }
   void End(bool for_all);
-  bool MakeReadyFd();
   void Enlist();
-  bool WakesUp();
   // Opens and registers the side on kernel RNICs, if that is not done yet. Called without the lock. Returns
   // false with *why on failure.
   bool OpenKernelSide(int conventional_fd, Duration limit, std::string* why);
-  void CloseKernelSide();
   // KernelListenerOwner:
   Mutex& kernel_listener_mutex() override { return mutex_; }
-  bool HasRoom() const override { return !full(); }
+  bool HasRoom() const override { return !arrivals_.full(); }
   void TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) override;
   Socket* owning_socket() override;
   // Returns true if no other process is likely to wait for its connections.
-  [[nodiscard]] bool first_hand() const { return used_ || !shared_; }
-  [[nodiscard]] bool HelperMayAccept() const { return !closed_ && (first_hand() || common_.usable()); }
+  [[nodiscard]] bool first_hand() const { return used_ || !arrivals_.shared(); }
+  [[nodiscard]] bool HelperMayAccept() const {
+    return !closed_ && (first_hand() || arrivals_.common().usable());
+  }
   // Takes what the SDP listener has. `shake_hands`: does the handshake at once where the request is complete;
   // else the helper does it.
   bool AcceptAhead(bool shake_hands);
-  bool PutIntoCommon(const Ready& ready) {
-    return common_.Put(ready.session->Freeze(), ready.fd, ready.session->memory_fd(), ready.peer, ready.since,
-                       ready.begun);
-  }
-  // Puts the connection into the common queue if that is possible, else calls Keep().
-  void PushReady(Ready ready);
-  // Keeps the connection for this process.
-  void Keep(Ready ready);
-  // Advances answered connections. One whose peer has sent its first FPDU by now comes before all that
-  // connect later.
-  void AdvanceAnswered();
-  // Ends the work in the common queue when nothing is left of what was begun.
-  void SettleWork();
-  void DropFinished();
-  // Return the first of ready_, and the first of the common queue; errno tells as for Accept.
-  std::unique_ptr<Session> AcceptKept(int flags, int* fd, Address* peer);
-  std::unique_ptr<Session> AcceptCommon(int flags, int* fd, Address* peer, Time* since);
-  // Returns true if a connection that waits for accept may go to another process as it is.
-  static bool MayMove(const Session& session);
-  // Returns true if such a connection waits for room in the common queue. No later one is to get there first.
-  [[nodiscard]] bool AwaitsRoom() const;
-  // Puts those that have waited for `patience` into the common queue. Returns when it is time to try again;
-  // kNever if all is done that can be.
-  Time MoveToCommon(Time now, Duration patience);
   void Share();
 
   Socket* const owner_;
@@ -266,31 +194,18 @@ class Listener final : private KernelListenerOwner {
   ConnectionTuning tuning_;
   Mutex mutex_;
   std::atomic<int> sdp_fd_{-1};
-  std::atomic<int> ready_fd_{-1};
-  std::atomic<int> registration_fd_{-1};
-  Standing standing_;
-  std::atomic<int> signal_fd_{-1};  // of the conventional listener's open file, which knows the owner
-  int signal_number_ = -1;          // the application's
+  Enrolment enrolment_;
   Address sdp_address_;
   uint16_t service_ = 0;  // the conventional port; 0: another program's listener, inherited
   Watch watch_;
   Renewal renewal_;
-  Tending tending_;
-  std::vector<std::unique_ptr<KernelListener>> kernel_;
-  std::vector<std::unique_ptr<KernelListener>> kernel_gone_;  // the helper may still have them
-  bool kernel_looked_ = false;                                // for addresses of kernel RNICs
-  std::list<std::unique_ptr<Incoming>> incoming_;
-  std::deque<Ready> ready_;  // for this process alone; the one that has waited longest comes first
-  CommonQueue common_;       // empty until the listener is shared
-  size_t backlog_ = 1;       // connections the library takes on before the application asks for them
+  KernelSide kernel_{this};
+  Arrivals arrivals_;
   bool closed_ = false;
   bool leaving_ = false;
   bool used_ = false;
   bool at_it_ = false;  // the program has taken a connection since the helper looked
-  bool dormant_ = false;
-  Time next_look_{};     // for a daemon
-  Time next_wait_{};     // for a peer's answer, in accept
-  bool shared_ = false;  // other processes have, or had, the listener, too
+  Time next_wait_{};    // for a peer's answer, in accept
 };
 
 }  // namespace sdp::preload

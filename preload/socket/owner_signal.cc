@@ -8,6 +8,7 @@
 
 #include "preload/allowed_calls.h"
 #include "preload/fail.h"
+#include "preload/hidden_fds.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {
@@ -74,15 +75,24 @@ bool SignalUrgent(int fd) {
                                                                     : getpid());
 }
 
-void SignalConnection(int fd, int number) {
+void ConnectionSignal::Set(int fd) {
+  if (const int before = fd_.exchange(-1); before >= 0) HiddenFds::Close(before);
+  if (fd < 0) return;
+  number_ = fd;
+  const int duplicate = real.fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (duplicate >= 0) HiddenFds::HideTracked(duplicate, &fd_);
+}
+
+void ConnectionSignal::Notify() const {
+  if (fd_ < 0) return;
   const KeepErrno keep;
   Owner owner{};
   int signal = 0;
-  if (FindOwner(fd, &owner) && IsAsync(fd, &signal)) {
+  if (FindOwner(fd_, &owner) && IsAsync(fd_, &signal)) {
     if (signal == 0) {
       Send(owner, SIGIO);
     } else {
-      SendWithFacts(owner, signal, POLL_IN, POLLIN | POLLRDNORM, number);
+      SendWithFacts(owner, signal, POLL_IN, POLLIN | POLLRDNORM, number_);
     }
   }
 }

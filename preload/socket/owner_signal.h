@@ -7,6 +7,8 @@
 #ifndef SDP_PRELOAD_SOCKET_OWNER_SIGNAL_H_
 #define SDP_PRELOAD_SOCKET_OWNER_SIGNAL_H_
 
+#include <atomic>
+
 namespace sdp::preload {
 
 // Returns true if the open file of `fd` has an owner that gets signals.
@@ -14,9 +16,23 @@ bool HasOwner(int fd);
 // The peer has announced urgent data on the application's descriptor `fd`: sends SIGURG, and with O_ASYNC and
 // F_SETSIG that signal too. Returns true if this process, or the calling thread, is among the receivers.
 bool SignalUrgent(int fd);
-// A listener has a connection to accept: with O_ASYNC, sends the signal of F_SETSIG, else SIGIO. `fd`: any
-// descriptor of its open file; `number`: the application's.
-void SignalConnection(int fd, int number);
+
+// Signals of the connections that a listener has to accept: with O_ASYNC, that of F_SETSIG, else SIGIO.
+class ConnectionSignal {
+ public:
+  ConnectionSignal() = default;
+  ConnectionSignal(const ConnectionSignal&) = delete;
+  ConnectionSignal& operator=(const ConnectionSignal&) = delete;
+  ~ConnectionSignal() { Set(-1); }
+  // `fd`: the application's descriptor of the conventional listener; -1: no signals.
+  void Set(int fd);
+  // A connection waits.
+  void Notify() const;
+
+ private:
+  std::atomic<int> fd_{-1};  // hidden; of the open file, which knows the owner
+  int number_ = -1;          // the application's
+};
 
 }  // namespace sdp::preload
 

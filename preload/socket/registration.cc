@@ -1,14 +1,18 @@
 #include "preload/socket/registration.h"
 
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 
 #include "preload/config.h"
+#include "preload/fail.h"
 #include "preload/real_calls.h"
+#include "preload/socket/clock.h"
 #include "preload/stats_segment.h"
 
 namespace sdp::preload {
@@ -58,6 +62,19 @@ Standing RegisteredBy(int fd) {
 
 Standing NotRegistered(const pm::RegistrarError& error) {
   return {.since_ns = 0, .text = std::string(ToString(error.failure)) + " (" + error.text + ")"};
+}
+
+bool Enrolment::WakesUp(Duration interval) {
+  const Time now = Now();
+  if (now < next_look) return false;
+  next_look = now + interval;
+  const KeepErrno keep;
+  const std::vector<std::string> paths = RegistrationPaths();
+  dormant = std::none_of(paths.begin(), paths.end(), [](const std::string& path) {
+    struct stat status;
+    return lstat(path.c_str(), &status) == 0;
+  });
+  return !dormant;
 }
 
 }  // namespace sdp::preload

@@ -3,6 +3,7 @@
 #ifndef SDP_PRELOAD_SOCKET_REGISTRATION_H_
 #define SDP_PRELOAD_SOCKET_REGISTRATION_H_
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -28,6 +29,17 @@ struct Standing {
 // Returns the standing, from now on, of a listener whose registration `fd` keeps alive.
 Standing RegisteredBy(int fd);
 Standing NotRegistered(const pm::RegistrarError& error);
+
+// What this process knows of a listener's registration.
+struct Enrolment {
+  // Returns true once a port mapper daemon has appeared, which ends the sleep. Looks once in `interval`.
+  bool WakesUp(Duration interval);
+
+  std::atomic<int> fd{-1};  // hidden; keeps the registration alive
+  Standing standing;
+  bool dormant = false;  // no daemon has known the listener yet
+  Time next_look{};      // for a daemon
+};
 
 }  // namespace sdp::preload
 
