@@ -274,7 +274,7 @@ void Registrations::AskNext(int key, Entry& entry, bool alone) {
 }
 
 bool Registrations::HasCandidates() const {
-  const auto told = [](const WarmLink& link) { return link.entry->told && IsWatched(link); };
+  const auto told = [](const WarmLink& link) { return link.entry->told && link.IsWatched(); };
   return !candidates_.empty() || std::any_of(warm_.begin(), warm_.end(), told);
 }
 

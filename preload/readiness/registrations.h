@@ -189,10 +189,8 @@ class Registrations {
     Time heard{};                             // when it had something last; zero until the first look
     int key;
     Entry* entry;
+    [[nodiscard]] bool IsWatched() const { return entry->socket && entry->peek == peek; }
   };
-  [[nodiscard]] static bool IsWatched(const WarmLink& link) {
-    return link.entry->socket && link.entry->peek == link.peek;
-  }
   // Takes a link from the warm ones, and its socket to `out` if it is still watched.
   void Cool(const WarmLink& link, Work* out);
   bool ReportAtOnce(const WarmLink& link, Report report);

@@ -49,8 +49,8 @@ void Registrations::LookAtWarm(Time now, bool alone, Work* cold, Report report) 
     const bool unread = link.peek->unread();
     if (unread || link.heard == Time{}) link.heard = now;
     const bool silent = now - link.heard >= kWarmFor;
-    const bool gone = (unread || silent) && !IsWatched(link);
-    const bool told = link.entry->told && IsWatched(link);
+    const bool gone = (unread || silent) && !link.IsWatched();
+    const bool told = link.entry->told && link.IsWatched();
     if (told) link.entry->told = false;
     if ((unread && !gone) || (told && link.entry->asked.for_room())) {
       if (!at_once || !ReportAtOnce(link, report)) MakeCandidate(link.key, *link.entry);
@@ -70,7 +70,7 @@ void Registrations::LookAtWarm(Time now, bool alone, Work* cold, Report report) 
 void Registrations::Cool(const WarmLink& link, Work* out) {
   AskAgain(link.key, *link.entry);
   if (link.entry->peek == link.peek) link.entry->warm = false;
-  if (IsWatched(link)) out->push_back(JobOf(link.key, *link.entry));
+  if (link.IsWatched()) out->push_back(JobOf(link.key, *link.entry));
 }
 
 void Registrations::TakeWarm(Work* out) {

@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 #include <new>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "preload/hidden_fds.h"
 #include "preload/link_calls.h"
@@ -60,6 +62,7 @@ void Arrivals::Close(bool for_all) {
     incoming->finished = true;
   }
   SettleWork();
+  if (Background::Holds(&tending_)) Background::Add(&tending_, Duration::zero());
 }
 
 size_t Arrivals::in_stock() const {
@@ -69,7 +72,12 @@ size_t Arrivals::in_stock() const {
 
 void Arrivals::Add(int fd, AcceptHandshake handshake, bool begun) {
   incoming_.push_back(std::make_unique<Incoming>(this, fd, std::move(handshake), begun));
-  Background::Add(incoming_.back().get(), Duration::zero());
+  try {
+    Background::Add(incoming_.back().get(), Duration::zero());
+  } catch (...) {
+    incoming_.pop_back();
+    throw;
+  }
 }
 
 void Arrivals::Push(Ready ready) {
@@ -201,10 +209,6 @@ void Arrivals::Share() {
 }
 
 void Arrivals::MoveAllToCommon() { (void)MoveToCommon(Now(), Duration::zero()); }
-
-void Arrivals::HurryHelper() {
-  if (Background::Holds(&tending_)) Background::Add(&tending_, Duration::zero());
-}
 
 void Arrivals::NoteForkInChild() {
   for (auto& incoming : incoming_) {

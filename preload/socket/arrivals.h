@@ -45,8 +45,8 @@ class Arrivals {
 
   // Makes fd(). Returns false if no descriptor is left.
   bool Open();
-  // Resets what waits. `for_all`: other processes' connections, too; else the common queue is left to them.
-  // With `for_all`, descriptors that a thread may sleep on stay open.
+  // Leaves to other processes what they may have, and resets the rest. `for_all`: resets what waits for them,
+  // too; descriptors that a thread may sleep on stay open.
   void Close(bool for_all);
 
   // Returns a descriptor that is readable while a connection waits for this process alone.
@@ -66,7 +66,8 @@ class Arrivals {
   // Returns true if other processes have, or had, the listener, too.
   [[nodiscard]] bool shared() const { return shared_; }
 
-  // Adds a connection in the handshake. `fd` is hidden, and becomes this object's. `begun`: at work for all.
+  // Adds a connection in the handshake. `fd` is hidden, and becomes this object's unless this throws.
+  // `begun`: at work for all.
   void Add(int fd, AcceptHandshake handshake, bool begun);
   // Adds one that is past the handshake. Puts it into the common queue if that is possible, else calls Keep.
   void Push(Ready ready);
@@ -85,12 +86,10 @@ class Arrivals {
   // Ends the work in the common queue when nothing is left of what was begun.
   void SettleWork();
 
-  // The listener came from another process.
+  // Other processes have, or get, the listener.
   void NoteShared() { shared_ = true; }
-  // Another process gets the listener: what waits goes to the common queue, and so does what is under way.
+  // After NoteShared(): what waits goes to the common queue, and later so does what is under way.
   void Share();
-  // The helper is to look at once, if it looks after anything.
-  void HurryHelper();
   // In the child of a fork: what the helper was at is the parent's.
   void NoteForkInChild();
   // The process ends: leaves to others what waits, and ends handshakes that are not finished.

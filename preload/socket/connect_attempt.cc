@@ -118,7 +118,7 @@ Outcome ConnectAttempt::Step(Time now) {
       const pm::QueryState state = lookup_->Step(now);
       if (state == pm::QueryState::kAsking) return Outcome::kPending;
       const pm::Endpoint sdp_address = lookup_->sdp_address();
-      round_trip_ = lookup_->round_trip();
+      answer_.round_trip = lookup_->round_trip();
       lookup_.reset();
       return HandleAnswer(state, sdp_address, now);
     }
@@ -154,8 +154,9 @@ Background::Wait ConnectAttempt::wait() const {
       return {.fd = connector_ != nullptr ? connector_->event_fd() : session_->LinkOf(fd_),
               .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)),
               .deadline = connector_ == nullptr ? deadline_
-                          : lookup_ != nullptr  ? Now() + kBetweenLooks
-                                                : std::min({connector_->deadline(), deadline_, doubt_at_})};
+                          : lookup_ != nullptr
+                              ? Now() + kBetweenLooks
+                              : std::min({connector_->deadline(), deadline_, answer_.doubt_at})};
     }
   }
   return {.deadline = Time::min()};
@@ -196,11 +197,11 @@ Outcome ConnectAttempt::Start(Time now) {
     }
   }
   if (const auto cached = LookupCached(target_endpoint_, now)) {
-    from_cache_ = true;
-    round_trip_ = cached->round_trip;
+    answer_.cached = true;
+    answer_.round_trip = cached->round_trip;
     return HandleAnswer(cached->state, cached->sdp_address, now);
   }
-  from_cache_ = false;
+  answer_.cached = false;
   lookup_ =
       PmLookup::Start(fd_, domain_, target_endpoint_, scope_id_, WithinPatience(config().pm_timeout), now);
   if (lookup_ == nullptr)
@@ -211,9 +212,9 @@ Outcome ConnectAttempt::Start(Time now) {
 
 Outcome ConnectAttempt::HandleAnswer(pm::QueryState state, const pm::Endpoint& sdp_address, Time now) {
   if (state != pm::QueryState::kAccepted) {
-    const auto reason = from_cache_ ? FallbackReason::kPmCached : ReasonOf(state);
+    const auto reason = answer_.cached ? FallbackReason::kPmCached : ReasonOf(state);
     return GiveUp(reason, "port mapper of " + target_endpoint_.ToString() + ": " +
-                              std::string(pm::ToString(state)) + (from_cache_ ? " a moment ago" : ""));
+                              std::string(pm::ToString(state)) + (answer_.cached ? " a moment ago" : ""));
   }
   if (sdp_address.IsWildcard() || sdp_address.port == 0 || sdp_address.IsMulticastOrBroadcast() ||
       (domain_ == AF_INET && sdp_address.version != pm::IpVersion::kV4)) {
@@ -222,7 +223,7 @@ Outcome ConnectAttempt::HandleAnswer(pm::QueryState state, const pm::Endpoint& s
   if (const char* why = Distrust(config(), target_endpoint_, sdp_address))
     return GiveUp(FallbackReason::kPmUntrusted, sdp_address.ToString() + ": " + why);
   sdp_address_ = ToAddress(sdp_address, domain_, scope_id_);
-  if (may_forgo_sdp() && WasSilent(now)) return GiveUp(FallbackReason::kSdpSilent, reason_text_);
+  if (may_forgo_sdp() && WasSilent(now)) return GiveUp(FallbackReason::kSdpSilent, why_.text);
   return ConnectLink(now);
 }
 
@@ -263,7 +264,7 @@ Outcome ConnectAttempt::ConnectLink(Time now) {
 Outcome ConnectAttempt::HandleLink(int error, Time now) {
   if (error != 0) {
     Unconnect(fd_);
-    if (from_cache_ && error == ECONNREFUSED) return AskAnew(now);
+    if (answer_.cached && error == ECONNREFUSED) return AskAnew(now);
     // SDP 7.5.1: a reset counts as a PMDeny.
     if (!IsOfThisHost(error)) RememberReset(target_endpoint_, now);
     return GiveUp(error == ETIMEDOUT ? FallbackReason::kSdpSilent : FallbackReason::kSdpRefused,
@@ -273,9 +274,9 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
   const engine::Options options = EngineOptions(RnicKind::kEmbedded, kept_.tuning());
   engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
   const auto hello = engine_->Hello();
-  const auto request = WithAskedPort(hello, from_cache_ ? target_endpoint_.port : 0);
+  const auto request = WithAskedPort(hello, answer_.cached ? target_endpoint_.port : 0);
   connector_ = iwarp::Connect(fd_, request, QpOptions(options), SoftOptions(), now);
-  doubt_at_ = from_cache_ ? now + kSilence : kNever;
+  answer_.doubt_at = answer_.cached ? now + kSilence : kNever;
   if (budget_ != Duration::max()) requested_ = now;
   phase_ = Phase::kHandshake;
   return StepHandshake(now);
@@ -291,8 +292,8 @@ Outcome ConnectAttempt::ForgoSdp(FallbackReason reason, const char* text) {
 }
 
 Outcome ConnectAttempt::GiveUp(FallbackReason reason, std::string text) {
-  reason_ = reason;
-  reason_text_ = std::move(text);
+  why_.reason = reason;
+  why_.text = std::move(text);
   if (phase_ == Phase::kHandshake) {
     if (session_ != nullptr) session_->queue_pair().Abort();
     session_.reset();
@@ -301,13 +302,13 @@ Outcome ConnectAttempt::GiveUp(FallbackReason reason, std::string text) {
   }
   kept_.RestoreCongestionControl(fd_);
   if (ruling_.mode == Mode::kSdp) {
-    error_ = ECONNREFUSED;
+    why_.error = ECONNREFUSED;
     SDP_LOG(kError, "connect to %s: no SDP (%s), and %s allows no TCP", target_endpoint_.ToString().c_str(),
-            reason_text_.c_str(), ruling_.ToString().c_str());
+            why_.text.c_str(), ruling_.ToString().c_str());
     return Outcome::kFailed;
   }
   SDP_LOG(kInfo, "connect to %s: TCP, because %s (%s)", target_endpoint_.ToString().c_str(),
-          stats::ToString(reason_), reason_text_.c_str());
+          stats::ToString(why_.reason), why_.text.c_str());
   return Outcome::kConventional;
 }
 
@@ -319,7 +320,7 @@ Outcome ConnectAttempt::ConnectConventionally() {
 
 Outcome ConnectAttempt::FinishConventional(int error) {
   if (error == 0) return Outcome::kPlain;
-  error_ = error == ECONNREFUSED ? ECONNRESET : error;
+  why_.error = error == ECONNREFUSED ? ECONNRESET : error;
   return Outcome::kFailed;
 }
 

@@ -90,9 +90,9 @@ class ConnectAttempt {
   [[nodiscard]] Background::Wait wait() const;
 
   std::unique_ptr<Session> TakeSession() { return std::move(session_); }
-  [[nodiscard]] int error() const { return error_; }
-  [[nodiscard]] stats::FallbackReason reason() const { return reason_; }
-  [[nodiscard]] const std::string& reason_text() const { return reason_text_; }
+  [[nodiscard]] int error() const { return why_.error; }
+  [[nodiscard]] stats::FallbackReason reason() const { return why_.reason; }
+  [[nodiscard]] const std::string& reason_text() const { return why_.text; }
   [[nodiscard]] const Address& target() const { return target_; }
   [[nodiscard]] const Address& sdp_address() const { return sdp_address_; }
   void SetFd(int fd);
@@ -101,12 +101,24 @@ class ConnectAttempt {
 
  private:
   enum class Phase : uint8_t { kStart, kAsking, kLink, kRace, kHandshake, kConventional };
+  // Why the attempt ended without SDP.
+  struct Why {
+    int error = 0;
+    stats::FallbackReason reason = stats::FallbackReason::kOther;
+    std::string text;
+  };
+  // The port mapper's answer.
+  struct Answer {
+    bool cached = false;
+    Time doubt_at = kNever;  // kHandshake: when to ask whether what was cached still holds
+    Duration round_trip{};
+  };
 
   Outcome Start(Time now);
   Outcome HandleAnswer(pm::QueryState state, const pm::Endpoint& sdp_address, Time now);
   Outcome ConnectLink(Time now);
   Outcome HandleLink(int error, Time now);
-  // connect_attempt_race.cc. WasSilent: the SDP port did not answer lately, and reason_text_ says so.
+  // connect_attempt_race.cc. WasSilent: the SDP port did not answer lately, and why_.text says so.
   bool WasSilent(Time now);
   [[nodiscard]] Duration WithinPatience(Duration limit) const;
   void StartRace(Time now);
@@ -131,7 +143,6 @@ class ConnectAttempt {
   const Ruling ruling_;
   pm::Endpoint target_endpoint_;
   uint32_t scope_id_ = 0;
-  bool from_cache_ = false;
   bool kernel_rnic_tried_ = false;
   int lost_ = 0;  // links that ended in the middle of the handshake
   bool was_reset_ = false;
@@ -139,7 +150,7 @@ class ConnectAttempt {
   Phase phase_ = Phase::kStart;
   Address sdp_address_;
   std::unique_ptr<PmLookup> lookup_;
-  Duration round_trip_{};  // the port mapper's
+  Answer answer_;
   ConnectionRace race_;
   Duration budget_{};
   std::unique_ptr<PortProbe> probe_;  // kRace
@@ -147,11 +158,8 @@ class ConnectAttempt {
   std::unique_ptr<verbs::Connector> connector_;
   std::unique_ptr<Session> session_;
   Time deadline_ = kNever;
-  Time doubt_at_ = kNever;   // kHandshake: when to ask whether the answer from the cache still holds
   Time requested_ = kNever;  // the MPA Request's time, if its silence counts
-  int error_ = 0;
-  stats::FallbackReason reason_ = stats::FallbackReason::kOther;
-  std::string reason_text_;
+  Why why_;
 };
 
 }  // namespace sdp::preload

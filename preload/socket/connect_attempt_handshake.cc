@@ -33,7 +33,7 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
                                             : connected == verbs::ConnectState::kRejected ||
                                                   connector_->cause().end != verbs::LinkEnd::kFailed);
     const bool silent = !over && connected != verbs::ConnectState::kEstablished;
-    if (from_cache_ && (gone || (silent && IsOutdated(now)))) return AskAnew(now);
+    if (answer_.cached && (gone || (silent && IsOutdated(now)))) return AskAnew(now);
     if (over && kernel_rnic_ && config().rnic == RnicChoice::kAuto) {
       SDP_LOG(kInfo, "connect to %s: the embedded RNIC, because the kernel's failed (%s)",
               target_endpoint_.ToString().c_str(), connector_->cause().text.c_str());
@@ -96,8 +96,8 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
 
 // The listener may be as it was, and slow: it would have accepted a connection that is given up.
 bool ConnectAttempt::IsOutdated(Time now) {
-  if (now >= doubt_at_ && lookup_ == nullptr) {
-    doubt_at_ = kNever;
+  if (now >= answer_.doubt_at && lookup_ == nullptr) {
+    answer_.doubt_at = kNever;
     lookup_ =
         PmLookup::Start(fd_, domain_, target_endpoint_, scope_id_, WithinPatience(config().pm_timeout), now);
   }

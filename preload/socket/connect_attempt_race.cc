@@ -60,8 +60,8 @@ bool ConnectAttempt::WasSilent(Time now) {
   const pm::Endpoint sdp_address = ToEndpoint(sdp_address_);
   const auto silence = LookupSilence(sdp_address, now);
   if (!silence) return false;
-  reason_text_ = sdp_address.ToString() + ": did not answer " + Seconds(now - silence->since) +
-                 " ago; SDP is tried again in " + Seconds(silence->until - now);
+  why_.text = sdp_address.ToString() + ": did not answer " + Seconds(now - silence->since) +
+              " ago; SDP is tried again in " + Seconds(silence->until - now);
   return true;
 }
 
@@ -74,8 +74,9 @@ Duration ConnectAttempt::WithinPatience(Duration limit) const {
 // On loopback no filter is to be expected, and a full backlog is no reason to leave SDP.
 void ConnectAttempt::StartRace(Time now) {
   const bool may_race = may_forgo_sdp() && !ToEndpoint(sdp_address_).IsLoopback();
-  budget_ = may_race ? ConnectionRace::Budget(config().connect_budget, round_trip_, kept_.send_timeout())
-                     : Duration::max();
+  budget_ = may_race
+                ? ConnectionRace::Budget(config().connect_budget, answer_.round_trip, kept_.send_timeout())
+                : Duration::max();
   race_.Begin(now, budget_);
 }
 
@@ -110,8 +111,8 @@ Outcome ConnectAttempt::BeginRace(Time now) {
   real.setsockopt(fd_, IPPROTO_TCP, TCP_QUICKACK, &off, sizeof off);
   phase_ = Phase::kRace;
   if (ConnectWithoutBlocking(fd_, target_) != 0 && errno != EINPROGRESS) {
-    error_ = errno;
-    reason_ = FallbackReason::kSdpSilent;
+    why_.error = errno;
+    why_.reason = FallbackReason::kSdpSilent;
     return Outcome::kFailed;
   }
   return StepRace(now);
@@ -133,17 +134,17 @@ Outcome ConnectAttempt::StepRace(Time now) {
   if (way == ConnectionRace::Way::kSdp) return ConnectLink(now);
   const int one = 1;
   real.setsockopt(fd_, IPPROTO_TCP, TCP_QUICKACK, &one, sizeof one);
-  reason_ = FallbackReason::kSdpSilent;
-  reason_text_ = sdp_address.ToString() + ": no answer within " + Milliseconds(budget_);
+  why_.reason = FallbackReason::kSdpSilent;
+  why_.text = sdp_address.ToString() + ": no answer within " + Milliseconds(budget_);
   if (sdp_answered) {
-    reason_text_ += ", and then no sooner than TCP";
+    why_.text += ", and then no sooner than TCP";
   } else if (was_probed && *error == 0) {  // else the host itself may be down
-    reason_text_ += "; SDP is tried again in " + Seconds(RememberSilence(sdp_address, now).until - now);
+    why_.text += "; SDP is tried again in " + Seconds(RememberSilence(sdp_address, now).until - now);
   }
   SDP_LOG(kInfo, "connect to %s: TCP, because %s (%s)", target_endpoint_.ToString().c_str(),
-          stats::ToString(reason_), reason_text_.c_str());
+          stats::ToString(why_.reason), why_.text.c_str());
   if (*error == 0) return Outcome::kPlain;
-  error_ = *error;
+  why_.error = *error;
   return Outcome::kFailed;
 }
 

@@ -51,9 +51,11 @@ bool KernelSide::Open(std::unique_lock<Mutex>* lock, int conventional_fd, int do
     if (!kernel->gone() && !kernel->registered()) unregistered.push_back(kernel->address());
   }
   for (const pm::Endpoint& address : unregistered) {
+    const unsigned closings = closings_;
     lock->unlock();
     const auto registered = RegisterRnic(conventional_fd, address, limit);
     lock->lock();
+    if (!registered && closings != closings_) return false;
     if (registered) {
       Register(address, conventional_fd, *registered);
       continue;

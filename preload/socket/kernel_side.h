@@ -18,8 +18,8 @@ class KernelSide {
   explicit KernelSide(KernelListenerOwner* owner) : owner_(owner) {}
 
   // Opens and registers what is not open and registered yet. `lock` is the owner's, and is not held while
-  // this waits, which takes `limit` at most for each registration. Returns false if none is registered;
-  // *why says what failed.
+  // this waits, which takes `limit` at most for each registration. Returns false if none is registered, where
+  // *why says what failed, or if Close() came meanwhile. The caller then releases `lock`, if it is held.
   bool Open(std::unique_lock<Mutex>* lock, int conventional_fd, int domain, size_t backlog, Duration limit,
             std::string* why);
   // Open() may open it again.
@@ -37,7 +37,7 @@ class KernelSide {
   std::vector<std::unique_ptr<KernelListener>> open_;
   std::vector<std::unique_ptr<KernelListener>> closed_;  // the helper may still have them
   bool looked_ = false;                                  // for addresses of kernel RNICs
-  unsigned closings_ = 0;
+  unsigned closings_ = 0;                                // calls of Close()
 };
 
 }  // namespace sdp::preload

@@ -1,12 +1,8 @@
 #include "preload/socket/listener.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,7 +17,6 @@
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
-#include "preload/socket/owner_signal.h"
 #include "preload/socket/registration.h"
 #include "preload/socket/sdp_port.h"
 
@@ -206,7 +201,6 @@ void Listener::End(bool for_all) {
   // The helper's sleep on it keeps the listener alive in the kernel.
   if (Background::Holds(&watch_)) Background::Add(&watch_, Duration::zero());
   if (Background::Holds(&renewal_)) Background::Add(&renewal_, Duration::zero());
-  arrivals_.HurryHelper();
 }
 
 void Listener::SetSignals(int fd) {

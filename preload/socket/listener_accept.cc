@@ -1,5 +1,4 @@
 // The way of a Listener's connections, from the kernel's queue to the program's accept.
-#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <cerrno>

@@ -1,23 +1,16 @@
 // A listener that several processes have: by fork, exec, posix_spawn or in a message.
 //
-// What one has taken on, another may accept, out of the common queue. Nobody has to know who else is there:
-// where the others are gone, the queue's one reader left is served as well. Not in it are handshakes that are
-// not finished, and connections over a kernel RNIC, whose state does not survive the way: these end with
-// their process.
-#include <fcntl.h>
+// What one has taken on, another may accept, out of the common queue (arrivals.h). Nobody has to know who
+// else is there: where the others are gone, the queue's one reader left is served as well.
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <mutex>
 #include <utility>
 
 #include "preload/bounded_lock.h"
 #include "preload/fd_table.h"
 #include "preload/hidden_fds.h"
-#include "preload/link_calls.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"

@@ -1,9 +1,7 @@
-// What the helper thread does for listeners: it shakes hands where nobody accepts, and registers again where
-// the port mapper daemon ended.
+// What the helper thread does for listeners: it takes requests on where no thread accepts, and registers
+// again where the port mapper daemon ended.
 #include <poll.h>
 
-#include <algorithm>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -13,7 +11,6 @@
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/listener.h"
-#include "preload/socket/options.h"
 #include "preload/socket/registration.h"
 
 namespace sdp::preload {

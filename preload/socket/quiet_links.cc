@@ -47,7 +47,7 @@ class QuietLinks::Task final : public Background::Task {
   // Handles the events of the watched links. `takes`: links watched since BeginRun() with something to read
   // are due. Those that have ended are due anyway: their end may lie behind bytes.
   void TakeEvents(Time now, bool takes);
-  Background::Wait EndRun(Time now);
+  Background::Wait EndRun(Time now, bool served);
   void Add(Link* link);
 
   std::vector<Due> due_;
@@ -270,13 +270,13 @@ void QuietLinks::Task::TakeEvents(Time now, bool takes) {
   } while (count == static_cast<int>(events.size()));
 }
 
-Background::Wait QuietLinks::Task::EndRun(Time now) {
+Background::Wait QuietLinks::Task::EndRun(Time now, bool served) {
   State& s = state();
   std::lock_guard lock(s.mutex);
   if (s.in_use == 0) {
     s.next_look = kNever;
   } else if (s.next_look == kNever || now >= s.next_look) {
-    s.next_look = now + kLook;
+    s.next_look = now + (served ? kSoon : kLook);
   }
   return {.fd = s.epoll_fd.load(), .events = POLLIN, .deadline = s.next_look};
 }
@@ -292,7 +292,7 @@ Background::Wait QuietLinks::Task::Run(Time now) {
   if (served != 0) TakeEvents(now, /*takes=*/false);
   for (size_t i = served; i < due_.size(); ++i) due_[i].link->TakeUnread();
   due_.clear();
-  return EndRun(now);
+  return EndRun(now, served != 0);
 }
 
 }  // namespace sdp::preload

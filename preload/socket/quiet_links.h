@@ -24,6 +24,9 @@ class QuietLinks {
   // less than a second.
   static constexpr Duration kLook = std::chrono::milliseconds(850);
   static constexpr Duration kUnread = std::chrono::milliseconds(50);
+  // The time to the next look after the helper has read a link: a peer that had more than fits into the
+  // kernel's buffers goes on by then.
+  static constexpr Duration kSoon = 2 * kUnread;
 
   // One connection: a part of its socket, whose lock is held around Enter, Leave, Watch and Unwatch.
   class Link {

@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 
 #include "preload/hidden_fds.h"
 #include "preload/socket/clock.h"
-#include "preload/socket/stream_socket.h"
 #include "test/preload/scripted_session.h"
 
 namespace sdp::preload {
@@ -29,7 +29,7 @@ class CountingQueuePair final : public ScriptedQueuePair {
 struct Fixture {
   Fixture() { REQUIRE(arrivals.Open()); }
   ~Fixture() { arrivals.Close(/*for_all=*/false); }
-  // Returns what the connection's descriptor is a duplicate of.
+  // Returns the connection's queue pair.
   const verbs::QueuePair* Add(int waited_ms) {
     Connected end(8, std::make_unique<CountingQueuePair>(&aborts));
     const int fd = HiddenFds::Hide(eventfd(0, EFD_CLOEXEC));
@@ -47,10 +47,8 @@ struct Fixture {
   }
 
   int aborts = 0;
-  // The helper may look at its owner at any time: it stays.
-  StreamSocket* const owner = new StreamSocket(AF_INET);
   Mutex mutex;
-  Arrivals arrivals{owner, &mutex, std::chrono::milliseconds(5)};
+  Arrivals arrivals{nullptr, &mutex, std::chrono::milliseconds(5)};
   Address peer;
   int fd = -1;
 };
@@ -71,8 +69,10 @@ TEST_CASE_METHOD(Fixture, "arrivals: what has waited longest is accepted first")
     close(fd);
   }
   REQUIRE_FALSE(Readable());
-  REQUIRE(arrivals.Take(0, &fd, &peer) == nullptr);
-  REQUIRE(errno == EAGAIN);
+  const auto none = arrivals.Take(0, &fd, &peer);
+  const int error = errno;
+  REQUIRE(none == nullptr);
+  REQUIRE(error == EAGAIN);
 }
 
 TEST_CASE_METHOD(Fixture, "arrivals: without a descriptor for it a connection waits on") {
