@@ -78,10 +78,15 @@ void KernelSide::Register(const pm::Endpoint& address, int conventional_fd, int 
     return;
   }
   (*at)->SetRegistration(registration);
-  (*at)->Start(conventional_fd);  // not before: a listener that comes to nothing must be free to go
   SDP_LOG(kInfo, "listen on %s: SDP on %s over %s",
           ToEndpoint(LocalAddress(conventional_fd)).ToString().c_str(), address.ToString().c_str(),
           (*at)->device().c_str());
+}
+
+void KernelSide::Start(int conventional_fd) {
+  for (const auto& kernel : open_) {
+    if (kernel->registered()) kernel->Start(conventional_fd);
+  }
 }
 
 void KernelSide::Close() {

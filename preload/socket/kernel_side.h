@@ -22,6 +22,9 @@ class KernelSide {
   // *why says what failed, or if Close() came meanwhile. The caller then releases `lock`, if it is held.
   bool Open(std::unique_lock<Mutex>* lock, int conventional_fd, int domain, size_t backlog, Duration limit,
             std::string* why);
+  // Has the helper answer at what is registered, which the statistics show as serving `conventional_fd`. From
+  // then on the object has to live as long as the helper has its listeners.
+  void Start(int conventional_fd);
   // Open() may open it again.
   void Close();
   // In the child of a fork: the devices' sides are the parent's, and stay.

@@ -154,6 +154,11 @@ std::unique_ptr<Listener> Listener::Open(Socket* owner, int fd, int domain, int 
     SDP_LOG(kInfo, "listen on %s: no descriptors for a queue that processes share", name.c_str());
   }
   listener->Enlist();
+  {
+    // Not before: a listener that comes to nothing must be free to go.
+    std::lock_guard lock(listener->mutex_);
+    listener->kernel_.Start(fd);
+  }
   if (enrolment.dormant) return listener;
   enrolment.standing = RegisteredBy(enrolment.fd);
   SDP_LOG(kInfo, "listen on %s: SDP on %s", name.c_str(),

@@ -82,6 +82,7 @@ Background::Wait Listener::Renewal::Run(Time now) {
   listener->OpenKernelSide(conventional_fd, kRenewalLimit, &why);
   std::lock_guard lock(listener->mutex_);
   if (listener->closed_) return {.done = true};
+  listener->kernel_.Start(conventional_fd);
   return {.fd = listener->enrolment_.fd, .events = POLLIN};
 }
 
