@@ -123,7 +123,9 @@ void Listener::TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) {
               ToEndpoint(sdp_address_).ToString().c_str(), strerrordesc_np(error));
     return;
   }
+  Taken taken(hidden, /*is_hidden=*/true);
   arrivals_.Add(hidden, AcceptHandshake(hidden, tuning_, std::move(connector)), /*begun=*/false);
+  taken.fd = -1;
 }
 
 Socket* Listener::owning_socket() { return owner_; }
