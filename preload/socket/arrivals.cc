@@ -105,8 +105,8 @@ void Arrivals::DropFinished() {
       [](const auto& incoming) { return incoming->finished && !Background::Holds(incoming.get()); });
 }
 
-// Two queues, and one order, as TCP's has: who polls keeps what he has taken on, while others may wait for
-// all that came before.
+// The two queues have one order, as TCP's has. A polling thread keeps what it has taken on, while other
+// threads may wait for all that came before.
 std::unique_ptr<Session> Arrivals::Take(int flags, int* fd, Address* peer) {
   if (ready_.empty()) AdvanceAnswered();
   errno = EAGAIN;
@@ -191,8 +191,8 @@ Time Arrivals::MoveToCommon(Time now, Duration patience) {
     } else if (errno == EMSGSIZE) {
       ready->too_long = true;
     } else {
-      next = std::min(next, now + 4 * patience_);  // full, perhaps
-      break;                                       // and whom it has room for next is whoever came first
+      next = std::min(next, now + 4 * patience_);
+      break;  // The queue may be full. Its next room is for this connection, which came first.
     }
   }
   moved ? NoteTaken() : SettleWork();
@@ -294,7 +294,7 @@ Background::Wait Arrivals::Tending::Run(Time now) {
   const Duration patience = arrivals->patience_;
   Background::Wait wait{.done = true};
   for (Ready& ready : arrivals->ready_) {
-    if (now >= ready.session->start_until()) continue;  // who accepts it ends it
+    if (now >= ready.session->start_until()) continue;  // accept ends it
     if (!ready.session->has_unsent()) continue;
     // From the HelloAck on its place in the line counts, which others may have to hear of at once
     // (MoveToCommon).

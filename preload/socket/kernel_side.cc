@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/registration.h"
@@ -34,16 +33,12 @@ bool KernelSide::Open(std::unique_lock<Mutex>* lock, int conventional_fd, int do
   const bool open = !open_.empty() || looked_;
   looked_ = true;
   if (!open) {
-    const unsigned closings = closings_;
     lock->unlock();
     auto opened = KernelListener::OpenAll(owner_, LocalAddress(conventional_fd),
                                           domain == AF_INET6 && IsV6Only(conventional_fd),
                                           static_cast<int>(backlog), why);
     lock->lock();
-    if (closings != closings_) {
-      lock->unlock();
-      return false;
-    }
+    if (!looked_) return false;  // closed meanwhile
     open_ = std::move(opened);
   }
   std::vector<pm::Endpoint> unregistered;
@@ -51,11 +46,10 @@ bool KernelSide::Open(std::unique_lock<Mutex>* lock, int conventional_fd, int do
     if (!kernel->gone() && !kernel->registered()) unregistered.push_back(kernel->address());
   }
   for (const pm::Endpoint& address : unregistered) {
-    const unsigned closings = closings_;
     lock->unlock();
     const auto registered = RegisterRnic(conventional_fd, address, limit);
     lock->lock();
-    if (!registered && closings != closings_) return false;
+    if (!registered && !looked_) return false;  // closed meanwhile
     if (registered) {
       Register(address, conventional_fd, *registered);
       continue;
@@ -90,7 +84,6 @@ void KernelSide::Start(int conventional_fd) {
 }
 
 void KernelSide::Close() {
-  ++closings_;
   for (auto& kernel : open_) {
     kernel->Close();
     closed_.push_back(std::move(kernel));

@@ -19,7 +19,7 @@ class KernelSide {
 
   // Opens and registers what is not open and registered yet. `lock` is the owner's, and is not held while
   // this waits, which takes `limit` at most for each registration. Returns false if none is registered, where
-  // *why says what failed, or if Close() came meanwhile. The caller then releases `lock`, if it is held.
+  // *why says what failed, or if Close() came meanwhile. One thread at a time calls it.
   bool Open(std::unique_lock<Mutex>* lock, int conventional_fd, int domain, size_t backlog, Duration limit,
             std::string* why);
   // Has the helper answer at what is registered, which the statistics show as serving `conventional_fd`. From
@@ -39,8 +39,7 @@ class KernelSide {
   KernelListenerOwner* const owner_;
   std::vector<std::unique_ptr<KernelListener>> open_;
   std::vector<std::unique_ptr<KernelListener>> closed_;  // the helper may still have them
-  bool looked_ = false;                                  // for addresses of kernel RNICs
-  unsigned closings_ = 0;                                // calls of Close()
+  bool looked_ = false;  // for addresses of kernel RNICs, since the last Close()
 };
 
 }  // namespace sdp::preload

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "preload/fd_table.h"
 #include "preload/hidden_fds.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"

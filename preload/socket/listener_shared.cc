@@ -1,7 +1,7 @@
 // A listener that several processes have: by fork, exec, posix_spawn or in a message.
 //
-// What one has taken on, another may accept, out of the common queue (arrivals.h). Nobody has to know who
-// else is there: where the others are gone, the queue's one reader left is served as well.
+// A process may accept what another one has taken on, out of the common queue (arrivals.h). No process needs
+// to know of the others: the queue serves the last one that is left as well.
 #include <poll.h>
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "preload/bounded_lock.h"
-#include "preload/fd_table.h"
 #include "preload/hidden_fds.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
