@@ -8,6 +8,7 @@
 #include "preload/socket/asked_port.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
+#include "preload/socket/session_transfer.h"
 #include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
@@ -59,7 +60,7 @@ AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
   session_ = std::make_unique<Session>(std::move(engine_), connector_->TakeQueuePair());
   session_->recorder().NotePrivateData(stats::NoteDirection::kIn, connector_->peer_private_data());
   if (!send_first_) session_->recorder().NotePrivateData(stats::NoteDirection::kOut, reply_);
-  session_->SetKin(kin);
+  session_->kinship().Set(kin);
   connector_.reset();
   if (send_first_) {
     session_->engine().SendHelloAck();  // SDP 8.1.1, 5; leaves after the peer's first FPDU
@@ -91,7 +92,7 @@ Background::Wait AcceptHandshake::wait() const {
 
 void AcceptHandshake::Disown() {
   if (connector_ != nullptr && connector_->event_fd() != fd_) (void)connector_.release();
-  if (session_ != nullptr && !session_->portable()) (void)session_.release();
+  if (session_ != nullptr && !session_->transfer().portable()) (void)session_.release();
 }
 
 AcceptHandshake::Outcome AcceptHandshake::Reject(const std::string& why, Time now) {

@@ -17,6 +17,8 @@
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/link_names.h"
+#include "preload/socket/session_transfer.h"
 
 namespace sdp::preload {
 namespace {
@@ -136,7 +138,7 @@ std::unique_ptr<Session> Arrivals::TakeCommon(int flags, int* fd, Address* peer,
   while (common_.Take(flags, fd, &memory_fd, peer, since, &state)) {
     std::string why;
     auto memory = memory_fd >= 0 ? iwarp::TakeMemory(memory_fd, &why) : nullptr;
-    if (auto session = Session::Thawed(state, *fd, std::move(memory))) return session;
+    if (auto session = Session::Transfer::Thawed(state, *fd, std::move(memory))) return session;
     SDP_LOG(kError, "a connection that another process has taken on is %s%s",
             why.empty() ? "not understood" : "lost: ", why.c_str());
     real.close(*fd);
@@ -166,8 +168,8 @@ void Arrivals::AdvanceAnswered() {
 }
 
 bool Arrivals::PutIntoCommon(const Ready& ready) {
-  return common_.Put(ready.session->Freeze(), ready.fd, ready.session->memory_fd(), ready.peer, ready.since,
-                     ready.begun);
+  return common_.Put(ready.session->transfer().Freeze(), ready.fd, ready.session->transfer().memory_fd(),
+                     ready.peer, ready.since, ready.begun);
 }
 
 bool Arrivals::AwaitsRoom() const {
@@ -215,12 +217,13 @@ void Arrivals::NoteForkInChild() {
     if (!incoming->finished) HiddenFds::Close(incoming->fd);
     incoming->finished = true;
     incoming->handshake.Disown();
-    if (incoming->session != nullptr && !incoming->session->portable()) (void)incoming->session.release();
+    if (incoming->session != nullptr && !incoming->session->transfer().portable())
+      (void)incoming->session.release();
   }
   incoming_.clear();
   for (Ready& ready : ready_) {
     HiddenFds::Close(ready.fd);
-    if (!ready.session->portable()) (void)ready.session.release();
+    if (!ready.session->transfer().portable()) (void)ready.session.release();
   }
   ready_.clear();
   common_.ForgetWork();
@@ -275,9 +278,10 @@ Background::Wait Arrivals::Incoming::Continue(Time now) {
   const Time since = Now();
   // Not further than that takes: what the application sets on the connection, as SO_OOBINLINE, is to hold for
   // all it receives.
-  if (session->has_unsent()) session->ReadAvailable();
+  if (session->has_unsent()) session->Read();
   const Time until = session->start_until();
-  if (until != kNever && now < until) return {.fd = session->LinkOf(fd), .events = POLLIN, .deadline = until};
+  if (until != kNever && now < until)
+    return {.fd = LinkOf(*session, fd), .events = POLLIN, .deadline = until};
   if (until != kNever) {  // no RTR came: it is not a connection yet, and accept is not to return it
     SDP_LOG(kInfo, "dropped a connection from %s to the SDP port: nothing came behind its MPA Request",
             ToEndpoint(handshake.peer()).ToString().c_str());
@@ -299,14 +303,14 @@ Background::Wait Arrivals::Tending::Run(Time now) {
     // From the HelloAck on its place in the line counts, which others may have to hear of at once
     // (MoveToCommon).
     const bool early = now - ready.since < patience;
-    if (!early) ready.session->ReadAvailable();
+    if (!early) ready.session->Read();
     if (!ready.session->has_unsent()) continue;
     wait.done = false;
     if (early) {
       wait.deadline = std::min(wait.deadline, ready.since + patience);
     } else if (wait.fd < 0) {
       // One descriptor at a time; the others are looked at again after a while.
-      wait.fd = ready.session->LinkOf(ready.fd);
+      wait.fd = LinkOf(*ready.session, ready.fd);
       wait.events = POLLIN;
       wait.deadline = std::min(wait.deadline, ready.session->start_until());
     } else {

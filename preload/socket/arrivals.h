@@ -22,6 +22,7 @@
 #include "preload/socket/common_queue.h"
 #include "preload/socket/owner_signal.h"
 #include "preload/socket/session.h"
+#include "preload/socket/session_transfer.h"
 
 namespace sdp::preload {
 
@@ -131,7 +132,7 @@ class Arrivals {
   // Takes the first of ready_.
   std::unique_ptr<Session> TakeKept(int flags, int* fd, Address* peer);
   // Returns true if a connection that waits for accept may go to another process as it is.
-  static bool MayMove(const Session& session) { return !session.has_unsent() && session.freezable(); }
+  static bool MayMove(Session& session) { return !session.has_unsent() && session.transfer().freezable(); }
   // Returns true if such a connection waits for room in the common queue. No later one is to get there first.
   [[nodiscard]] bool AwaitsRoom() const;
   // Puts those that have waited for `patience` into the common queue. Returns when it is time to try again;

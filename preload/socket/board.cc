@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "preload/socket/link_names.h"
+
 namespace sdp::preload {
 
 void Board::Forget(ReadinessObserver* observer, int fd) {
@@ -11,7 +13,7 @@ void Board::Forget(ReadinessObserver* observer, int fd) {
 void Board::TellObservers(Session& session, short watch, bool changed) {
   for (Observation& o : observers_) {
     if (std::exchange(o.watch, watch) != watch)
-      o.observer->OnWatch(o.fd, session.LinkOf(o.fd), watch, session);
+      o.observer->OnWatch(o.fd, LinkOf(session, o.fd), watch, session);
     if (changed) o.observer->OnChange(o.fd);
   }
 }

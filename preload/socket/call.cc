@@ -17,6 +17,7 @@
 #include "preload/socket/departure.h"
 #include "preload/socket/holders.h"
 #include "preload/socket/lender.h"
+#include "preload/socket/sleeping_read.h"
 #include "preload/socket/upkeep.h"
 #include "preload/socket/urgent.h"
 #include "preload/socket/waiting.h"
@@ -108,13 +109,13 @@ StreamSocket::Call::Woke StreamSocket::Call::After(int error) {
 bool StreamSocket::Call::MaySleepInLink() const {
   const StreamSocket& s = *socket_;
   return s.options_.kept.receive_timeout() == Duration::zero() && s.share_.with == nullptr &&
-         !s.sleeps_.reads_by_poll && s.session_->may_sleep_in_read();
+         !s.sleeps_.reads_by_poll && s.session_->sleeping_read().possible();
 }
 
 int StreamSocket::Call::SleepForData(verbs::SleeperMemory memory, Awaited awaited) {
   StreamSocket& s = *socket_;
   if (MaySleepInLink()) {
-    const bool large = memory == verbs::SleeperMemory::kOwn || s.session_->in_bulk();
+    const bool large = memory == verbs::SleeperMemory::kOwn || s.session_->reads().in_bulk();
     if (large || !s.waiting().LooksBeforeSleep()) return SleepInLink(memory);
     const Time began = Now();
     const Waiting::WaitMark mark = s.waiting().MarkWait(SinceSleep());
@@ -157,7 +158,7 @@ int StreamSocket::Call::SleepInLink(verbs::SleeperMemory memory) {
   verbs::ReadStatus status;
   {
     Sleeping sleeping{.socket = s};
-    status = s.session_->ReadSleeping(dropped, memory);
+    status = s.session_->sleeping_read().Read(dropped, memory);
     sleeping.cancelled = false;
   }
   own.release();

@@ -15,6 +15,7 @@
 #include "preload/real_calls.h"
 #include "preload/socket/asked_port.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/link_names.h"
 #include "preload/socket/options.h"
 #include "preload/socket/sdp_port.h"
 #include "preload/socket/shared_arena.h"
@@ -151,7 +152,7 @@ Background::Wait ConnectAttempt::wait() const {
     case Phase::kHandshake: {
       const verbs::Interest interest =
           connector_ != nullptr ? connector_->interest() : session_->queue_pair().interest();
-      return {.fd = connector_ != nullptr ? connector_->event_fd() : session_->LinkOf(fd_),
+      return {.fd = connector_ != nullptr ? connector_->event_fd() : LinkOf(*session_, fd_),
               .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)),
               .deadline = connector_ == nullptr ? deadline_
                           : lookup_ != nullptr

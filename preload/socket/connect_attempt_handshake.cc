@@ -64,17 +64,18 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
     }
     const auto hello = engine_->Hello();
     session_ = std::make_unique<Session>(std::move(engine_), connector_->TakeQueuePair());
-    session_->SetKin(connector_->is_open());
+    session_->kinship().Set(connector_->is_open());
     // The peer may have a kernel RNIC, whose owner has to receive a message before it may send one
     // (QpOptions::accept_silence).
     const bool local = session_->queue_pair().direct() != nullptr;
-    const bool speak_first = kernel_rnic_ || (config().mpa_peer_to_peer && !local && !session_->kin());
+    const bool speak_first =
+        kernel_rnic_ || (config().mpa_peer_to_peer && !local && !session_->kinship().kin());
     const auto accepted = session_->HandleReply(hello, connector_->peer_private_data(), speak_first);
     if (!accepted) return GiveUp(FallbackReason::kHelloFailed, engine::ToString(accepted.error()));
     connector_.reset();
     session_->Pump();
   }
-  if (session_->engine().state() == engine::State::kHelloSent) session_->ReadAvailable();
+  if (session_->engine().state() == engine::State::kHelloSent) session_->Read();
   const engine::State state = session_->engine().state();
   if (state == engine::State::kHelloSent) {
     if (!session_->link_ended() && now < deadline_) return Outcome::kPending;

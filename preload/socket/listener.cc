@@ -16,6 +16,7 @@
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/link_names.h"
 #include "preload/socket/options.h"
 #include "preload/socket/registration.h"
 #include "preload/socket/sdp_port.h"
@@ -307,7 +308,7 @@ bool Listener::OpenKernelSide(int conventional_fd, Duration limit, std::string* 
 }
 
 void Listener::CountAccepted(const Session& session) {
-  const pm::Endpoint at = ToEndpoint(session.LocalName());
+  const pm::Endpoint at = ToEndpoint(NamesOf(session).local);
   std::lock_guard lock(mutex_);
   kernel_.CountAccepted(at);
 }

@@ -13,6 +13,8 @@
 #include "preload/config.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
+#include "preload/socket/link_names.h"
+#include "preload/socket/session_moves.h"
 #include "preload/socket/tcp_answers.h"
 
 namespace sdp::preload {
@@ -37,7 +39,7 @@ stats::State StateOf(const Session& session) {
     case engine::State::kClosed:
       return stats::State::kClosing;
     case engine::State::kAborted:
-      if (session.left_first() && session.cause().end == verbs::LinkEnd::kClosedByPeer)
+      if (session.kinship().left_first() && session.cause().end == verbs::LinkEnd::kClosedByPeer)
         return stats::State::kClosing;
       return PeerLeftInOrder(session.engine(), session.cause()) ? stats::State::kReceiveClosed
                                                                 : stats::State::kAborted;
@@ -47,7 +49,7 @@ stats::State StateOf(const Session& session) {
 
 [[gnu::always_inline]] inline stats::Counters CountConnection(const Session& session) {
   const engine::Stats& s = session.engine().stats();
-  const verbs::QpCounters link = session.link_counters();
+  const verbs::QpCounters link = Session::Moves::CountersOfAllLinks(session);
   stats::Counters c;
   c.state = StateOf(session);
   c.ever_established = 1;  // a session is counted from the end of its handshake on
@@ -82,8 +84,8 @@ stats::State StateOf(const Session& session) {
   c.link_fpdus_out = link.fpdus_out;
   c.link_reads = link.read_calls;
   c.link_writes = link.write_calls;
-  c.waits_polled = session.waits().polled;
-  c.waits_slept = session.waits().slept;
+  c.waits_polled = session.reads().waits.polled;
+  c.waits_slept = session.reads().waits.slept;
   c.doorbells = link.doorbells;
   return c;
 }
@@ -124,8 +126,7 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
   record.local = stats::ToAddress(local.get());
   record.peer = stats::ToAddress(peer.get());
   // The connection of a kernel RNIC has names that the descriptor does not know.
-  const Address own = session.LocalName();
-  const Address other = session.PeerName();
+  const auto& [own, other] = NamesOf(session);
   const bool may_ask = !Confined();  // else the ports are those that the program knows
   record.sdp_local = stats::ToAddress((own.length != 0 ? own : may_ask ? LocalAddress(fd) : local).get());
   record.sdp_peer = stats::ToAddress((sdp_peer.length != 0 ? sdp_peer

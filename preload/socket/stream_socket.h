@@ -21,10 +21,12 @@
 #include "preload/socket/corked.h"
 #include "preload/socket/lending.h"
 #include "preload/socket/lingering.h"
+#include "preload/socket/link_names.h"
 #include "preload/socket/numbers.h"
 #include "preload/socket/quiet_links.h"
 #include "preload/socket/report.h"
 #include "preload/socket/session.h"
+#include "preload/socket/session_transfer.h"
 #include "preload/socket/share.h"
 #include "preload/socket/socket.h"
 #include "preload/socket/socket_mutex.h"
@@ -113,7 +115,8 @@ class StreamSocket final : public Socket {
   // --- For process_life
   // Returns true if this is an SDP connection that other processes can have, too. The caller holds the lock.
   [[nodiscard]] bool shareable() const {
-    return state_ == State::kSdp && session_ != nullptr && !share_.given_up && session_->portable();
+    return state_ == State::kSdp && session_ != nullptr && !share_.given_up &&
+           session_->transfer().portable();
   }
   // Finds out by system calls, before a seccomp filter comes, what can be used behind it.
   void PrepareConfinement(int fd);
@@ -191,8 +194,8 @@ class StreamSocket final : public Socket {
   [[nodiscard]] const engine::Engine& engine() const { return std::as_const(*session_).engine(); }
   [[nodiscard]] const verbs::QueuePair& queue_pair() const { return std::as_const(*session_).queue_pair(); }
   short WatchEvents() const;
-  int LinkOf(int fd) const { return session_ != nullptr ? session_->LinkOf(fd) : fd; }
-  // Returns true if a receive may take messages off the link itself (Session::ReceiveDirect).
+  int LinkOf(int fd) const { return session_ != nullptr ? preload::LinkOf(*session_, fd) : fd; }
+  // Returns true if a receive may take messages off the link itself (Session::Direct::Receive).
   [[nodiscard]] bool TakesDirect() const {
     return queue_pair().direct() != nullptr && share_.with == nullptr && !board_.hears_doorbells() &&
            !options_.kept.tells_queue();
@@ -214,7 +217,7 @@ class StreamSocket final : public Socket {
   enum class Signals : uint8_t { kInterrupt, kRestart };
   // kSolicited: of the peer's messages only a solicited one has to end the sleep (SDP 14.2).
   // kData: only more to be read, or the end, is of use.
-  // kMessage: as kData, for a caller that takes a message off the link itself (Session::ReceiveDirect).
+  // kMessage: as kData, for a caller that takes a message off the link itself (Session::Direct::Receive).
   enum class Awaited : uint8_t { kAll, kData, kMessage, kSolicited };
   [[nodiscard]] static bool AwaitsData(Awaited awaited) {
     return awaited == Awaited::kData || awaited == Awaited::kMessage;

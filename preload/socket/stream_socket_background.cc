@@ -7,11 +7,13 @@
 #include "preload/confinement.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
+#include "preload/socket/aborted_link.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/connector.h"
 #include "preload/socket/departure.h"
 #include "preload/socket/holders.h"
 #include "preload/socket/lender.h"
+#include "preload/socket/session_moves.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/upkeep.h"
 
@@ -60,8 +62,8 @@ Background::Wait StreamSocket::Upkeep::RunInBackground(Time now) {
     s_.corked_.SetDue(now + Background::kGrace);
   }
   if (s_.session_->moving()) return RunMove(look_again);
-  if (s_.session_->link_outlives_abort()) {
-    if (const Time again = s_.session_->EndOutlivingLink(now); again != kNever) return {.deadline = again};
+  if (s_.session_->aborted_link().outlives()) {
+    if (const Time again = s_.session_->aborted_link().End(now); again != kNever) return {.deadline = again};
     s_.AfterProgress();
   }
   if (now >= s_.session_->start_until()) {
@@ -89,7 +91,7 @@ Background::Wait StreamSocket::Upkeep::RunInBackground(Time now) {
     return {.deadline = now + Background::kGrace};
   }
   s_.session_->Pump();
-  s_.session_->ReadAvailable();
+  s_.session_->Read();
   s_.AfterProgress();
   if (!s_.session_->has_unsent() || s_.LinkFd() < 0) return TrimmedWait(now);
   return LinkWait(s_.LinkFd(), std::min({IdleWait().deadline, look_again, s_.session_->start_until()}));
@@ -156,7 +158,7 @@ Background::Wait StreamSocket::Departure::RunLinger(Time now) {
   const bool aborted = s_.session_->engine().state() == engine::State::kAborted;
   const uint64_t heard = s_.session_->queue_pair().counters().bytes_in;
   const bool more =
-      s_.session_->ReadAvailable();  // one round: a peer that never stops must not have the helper to itself
+      s_.session_->Read();  // one round: a peer that never stops must not have the helper to itself
   if (aborted && s_.session_->queue_pair().counters().bytes_in != heard) {
     // The peer sends without reading our AbortConn. A reset tells its next write, as on TCP.
     s_.session_->Abort();
@@ -165,7 +167,7 @@ Background::Wait StreamSocket::Departure::RunLinger(Time now) {
     // No call will read this. A reset tells the sender, as on TCP.
     s_.session_->engine().Abort(engine::AbortReason::kLocal);
     s_.session_->Pump();
-    if (s_.session_->left_first()) s_.session_->Abort();  // behind a FIN comes no AbortConn
+    if (s_.session_->kinship().left_first()) s_.session_->Abort();  // behind a FIN comes no AbortConn
   }
   if (s_.lending_.offered()) s_.lender().CollectLoans();
   if (!s_.lingering_.fin_wait_bounded() && AllSent(s_.lingering_.fd())) s_.lingering_.BoundFinWait(now);
@@ -173,7 +175,7 @@ Background::Wait StreamSocket::Departure::RunLinger(Time now) {
   if (!over && more) return {.deadline = now};
   if (!over)
     return s_.upkeep().LinkWait(s_.lingering_.fd(),
-                                std::min(s_.lingering_.until(), s_.session_->move_deadline()));
+                                std::min(s_.lingering_.until(), s_.session_->moves().deadline()));
   if (!s_.session_->link_ended() && s_.session_->has_unsent()) s_.session_->queue_pair().Abort();
   DropSession();
   return {.done = true};

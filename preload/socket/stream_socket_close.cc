@@ -23,6 +23,8 @@
 #include "preload/socket/lender.h"
 #include "preload/socket/looks.h"
 #include "preload/socket/server.h"
+#include "preload/socket/session_transfer.h"
+#include "preload/socket/sleeping_read.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/tcp_info.h"
@@ -154,7 +156,7 @@ int StreamSocket::Shutdown(int fd, int how) {
     tcp_.abort_noted = true;
     real.shutdown(fd, SHUT_RD);
   } else if (tcp_.receive_shut && session_->being_read() && !sleeps_.reader.End()) {
-    session_->NudgeReader();
+    session_->sleeping_read().Nudge();
   }
   board_.Bump();
   AfterProgress();
@@ -280,7 +282,7 @@ int StreamSocket::Departure::CloseLast(Lock& lock, int fd) {
 
 void StreamSocket::Departure::LingerOn() {
   s_.session_->queue_pair().SetEventFd(s_.lingering_.fd());
-  if (s_.session_->portable()) s_.session_->queue_pair().portable()->StaysHere();
+  if (s_.session_->transfer().portable()) s_.session_->queue_pair().portable()->StaysHere();
   s_.lingering_.SetUntil(Now() + Lingering::kFinWait);
   try {
     Background::Add(&s_.task_);
@@ -293,7 +295,7 @@ void StreamSocket::Departure::LingerOn() {
 void StreamSocket::Departure::EndStream() {
   engine::Engine& e = s_.session_->engine();
   const linger& option = s_.options_.kept.linger_option();
-  if (e.readable_bytes() == 0) s_.session_->ReadAvailable();
+  if (e.readable_bytes() == 0) s_.session_->Read();
   // Shut down before, it may have nothing to wait for any more but what TCP_LINGER2 says.
   const bool in_fin_wait = e.state() == engine::State::kSendClosed && !s_.session_->has_unsent() &&
                            Lingering::FinWait(s_.queue_pair().event_fd()) < Duration::zero();
@@ -304,7 +306,7 @@ void StreamSocket::Departure::EndStream() {
     s_.corked_.Push(*s_.session_);
     e.CloseSend();
     e.CloseReceive();
-    if (!s_.OnLocalLink() && !Confined()) s_.session_->LeaveFirst();
+    if (!s_.OnLocalLink() && !Confined()) s_.session_->kinship().LeaveFirst();
   }
   s_.session_->Pump();
 }
@@ -319,7 +321,7 @@ bool StreamSocket::Departure::MayGoAtOnce(int fd) {
     return false;
   bool is_first = s_.OnLocalLink() && s_.engine().state() == engine::State::kSendClosed;
   for (int i = 0; i < kMostReads && is_first && !s_.session_->MaySleep(); ++i) {
-    s_.session_->ReadAvailable();  // the peer answers meanwhile
+    s_.session_->Read();  // the peer answers meanwhile
     is_first = s_.engine().state() == engine::State::kSendClosed;
   }
   const bool said_all =
@@ -329,7 +331,7 @@ bool StreamSocket::Departure::MayGoAtOnce(int fd) {
 
 // What the peer's kernel has no room for, the reset in answer to a credit update would take back.
 bool StreamSocket::Departure::KinHasAll(int fd) const {
-  if (Confined() || !s_.session_->kin() || s_.engine().state() != engine::State::kSendClosed ||
+  if (Confined() || !s_.session_->kinship().kin() || s_.engine().state() != engine::State::kSendClosed ||
       s_.session_->has_unsent() || !WithinHost(s_.names_.local, s_.names_.peer))
     return false;
   int bytes = 0;
@@ -375,7 +377,8 @@ void StreamSocket::Departure::DropSession() {
   s_.holders().DropShared();
   // A device's queue pair is one for all processes that inherited it: to destroy it here would end the
   // parent's connection.
-  if (s_.share_.given_up && s_.session_ != nullptr && !s_.session_->portable()) (void)s_.session_.release();
+  if (s_.share_.given_up && s_.session_ != nullptr && !s_.session_->transfer().portable())
+    (void)s_.session_.release();
   s_.session_.reset();
   if (const int fd = s_.lingering_.End(); fd >= 0) HiddenFds::Close(fd);
 }

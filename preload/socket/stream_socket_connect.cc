@@ -18,6 +18,7 @@
 #include "preload/socket/connector.h"
 #include "preload/socket/core_watch.h"
 #include "preload/socket/holders.h"
+#include "preload/socket/link_names.h"
 #include "preload/socket/looks.h"
 #include "preload/socket/poll_budget.h"
 #include "preload/socket/restart.h"
@@ -287,7 +288,7 @@ int StreamSocket::Connector::FinishConnect(int fd, ConnectAttempt::Outcome outco
       s_.connecting_.attempt.reset();
       SDP_LOG(kInfo, "connect to %s: SDP at %s", ToEndpoint(peer).ToString().c_str(),
               ToEndpoint(s_.names_.sdp_peer).ToString().c_str());
-      const Address own = session->LocalName();
+      const Address own = NamesOf(*session).local;
       s_.EnterSdp(std::move(session), own.length != 0 ? own : LocalAddress(fd), peer,
                   stats::Role::kConnecting);
       return 0;

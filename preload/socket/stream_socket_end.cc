@@ -12,6 +12,7 @@
 #include "preload/socket/departure.h"
 #include "preload/socket/holders.h"
 #include "preload/socket/lender.h"
+#include "preload/socket/sleeping_read.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/upkeep.h"
 
@@ -25,7 +26,7 @@ bool StreamSocket::Departure::StepToEnd(ProcessEnd how, pthread_t interrupted) {
     if (!LockBounded(own)) return false;
     if (s_.session_ != nullptr && s_.session_->being_read() && s_.sleeps_.reader.Is(interrupted)) {
       s_.sleeps_.reader.Clear();
-      s_.session_->AbandonReading();  // it was asleep (SignalEnd)
+      s_.session_->sleeping_read().Abandon();  // it was asleep (SignalEnd)
     }
     if (exec && s_.numbers_.SurvivesExec()) return true;
     if (s_.holders().OthersGoOn()) {
@@ -72,7 +73,7 @@ bool StreamSocket::Departure::StepToEnd(ProcessEnd how, pthread_t interrupted) {
 // last bytes. So the link is read as well.
 void StreamSocket::Departure::StepToSent() {
   s_.session_->Pump();
-  s_.session_->ReadAvailable();
+  s_.session_->Read();
   s_.lender().CollectLoans();
   s_.upkeep().LeadMove();
 }
@@ -89,7 +90,7 @@ void StreamSocket::Departure::EndAtOnce() {
   if (s_.state_ != State::kSdp || s_.share_.given_up || s_.session_->link_ended() || s_.LinkFd() < 0) return;
   int unread = 0;
   if (!Confined()) {
-    s_.session_->ReadAvailable();  // the peer's end is not unread data
+    s_.session_->Read();  // the peer's end is not unread data
     (void)real.ioctl(s_.LinkFd(), FIONREAD, &unread);
   }
   // Unread data is for TCP to reset the connection, and a link that just ends is that to the peer.

@@ -17,6 +17,8 @@
 #include "preload/socket/clock.h"
 #include "preload/socket/express_way.h"
 #include "preload/socket/looks.h"
+#include "preload/socket/session_direct.h"
+#include "preload/socket/session_moves.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/upkeep.h"
 #include "preload/socket/waiting.h"
@@ -41,7 +43,7 @@ void StreamSocket::ExpressWay::Open(int inside) {
   const bool leftovers = s_.engine().readable_bytes() != 0;
   if (!leftovers && s_.queue_pair().direct() == nullptr) return;  // most sockets without a local link
   const bool connected = s_.state_ == State::kSdp && !s_.foreign() && s_.share_.with == nullptr &&
-                         !s_.session_->has_moved() && !s_.tcp_.abort_noted;
+                         !s_.session_->moves().stepped() && !s_.tcp_.abort_noted;
   const bool open = s_.tcp_.pending_error == 0 && !s_.tcp_.receive_shut && !s_.share_.locked_for_fork &&
                     !s_.lingering_.process_ends();
   const bool alone = s_.board_.unheard() && s_.calls_inside_.count() == inside && !s_.calls_inside_.kept() &&
@@ -51,8 +53,8 @@ void StreamSocket::ExpressWay::Open(int inside) {
   const bool looked_at = s_.quiet_.looked_at() && Background::Runs() && !QuietLinks::stopped();
   if (!connected || !open || !alone || !unasked || !looked_at) return;
   if (leftovers) return s_.mutex_.OpenExpress(kExpressCalls, Express::kLeftovers);
-  const bool at_rest = s_.TakesDirect() && s_.session_->plain() && !s_.tcp_.send_shut && s_.corked_.empty() &&
-                       !s_.lending_.offered() && !s_.session_->has_unsent() &&
+  const bool at_rest = s_.TakesDirect() && s_.session_->direct().plain() && !s_.tcp_.send_shut &&
+                       s_.corked_.empty() && !s_.lending_.offered() && !s_.session_->has_unsent() &&
                        !s_.tcp_.has_queued_message() && !s_.board_.full() && s_.engine().writable();
   if (at_rest && !s_.options_.kept.cork() && s_.engine().source_threshold() >= kLargestExpress)
     s_.mutex_.OpenExpress(kExpressCalls);
@@ -64,17 +66,17 @@ std::optional<ssize_t> StreamSocket::ExpressWay::Send(const iovec& piece, int fl
     return std::nullopt;
   ExpressLock lock(s_.mutex_);
   if (!lock.taken() || CoarseNow() >= s_.use_.look_for_refusal) return std::nullopt;
-  if (!s_.session_->HasNothingInLink() && !s_.session_->DirectBytes()) {
+  if (!s_.session_->direct().link_empty() && !s_.session_->direct().BytesInLink()) {
     // What is there may be the peer's end: the usual way looks ahead of the send.
     s_.use_.look_for_refusal = {};
     return std::nullopt;
   }
   const Bytes data(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
-  if (!s_.session_->MaySendDirect(data.size())) return std::nullopt;
+  if (!s_.session_->direct().MaySend(data.size())) return std::nullopt;
   ++s_.use_.calls;
-  s_.session_->SendDirect({&data, 1}, data.size());
+  s_.session_->direct().Send({&data, 1}, data.size());
   s_.report_.NoteTraffic();
-  if (s_.session_->due_after_direct()) [[unlikely]] {
+  if (s_.session_->direct().due()) [[unlikely]] {
     Finish(lock);
     // The link has ended, and the message is lost. The usual way sends once more, and finds that out.
     if (s_.session_->end_unread()) return std::nullopt;
@@ -87,8 +89,8 @@ bool StreamSocket::ExpressWay::ComesSoon(int flags) {
   if (!Blocks(flags) || !s_.waiting().LooksBeforeSleep() || s_.sleeps_.budget.Next() == Duration::zero())
     return false;
   for (int looks = 0; looks < kLooksForSoon; ++looks) {
-    if (s_.session_->HasNothingInLink()) continue;
-    ++s_.session_->waits().polled;
+    if (s_.session_->direct().link_empty()) continue;
+    ++s_.session_->reads().waits.polled;
     s_.sleeps_.budget.NoteFound();
     return true;
   }
@@ -114,20 +116,20 @@ std::optional<ssize_t> StreamSocket::ExpressWay::Receive(const iovec& piece, int
   if (!lock.taken()) return std::nullopt;
   const MutableBytes room(static_cast<std::byte*>(piece.iov_base), piece.iov_len);
   if (lock.leftovers()) return ReceiveLeftovers(room);
-  if (s_.session_->HasNothingInLink() && !ComesSoon(flags)) {
+  if (s_.session_->direct().link_empty() && !ComesSoon(flags)) {
     if (Blocks(flags) || CoarseNow() != s_.use_.found_nothing) return std::nullopt;
     lock.Unlock();
     return Fail(EAGAIN);
   }
   const uint64_t write_edge = s_.board_.edges(s_.engine()).write;
-  *taken = s_.session_->ReceiveAllDirect(room);
+  *taken = s_.session_->direct().ReceiveAll(room);
   if (*taken == 0) return std::nullopt;
   ++s_.use_.calls;
   s_.urgent_mark_.NoteRead();
   s_.report_.NoteTraffic();
-  if (s_.session_->due_after_direct() || s_.board_.edges(s_.engine()).write != write_edge) [[unlikely]]
+  if (s_.session_->direct().due() || s_.board_.edges(s_.engine()).write != write_edge) [[unlikely]]
     Finish(lock);
-  if (*taken < room.size() && !s_.session_->HasNothingInLink())
+  if (*taken < room.size() && !s_.session_->direct().link_empty())
     return std::nullopt;  // something else, or more
   return static_cast<ssize_t>(*taken);
 }
@@ -162,14 +164,14 @@ void StreamSocket::Watch::LeaveBellExpress(ExpressLock& lock) {
 // More is due than the call's own bytes, or others have to hear of what came.
 void StreamSocket::ExpressWay::Finish(ExpressLock& lock) {
   lock.Close();
-  s_.session_->FinishDirect();
+  s_.session_->direct().Finish();
   s_.AfterProgress(/*publish=*/false);
   s_.upkeep().LeaveToBackground();
 }
 
 // The caller has the express way's lock.
 std::optional<StreamSocket::Watch::Readiness> StreamSocket::Watch::LookExpress() const {
-  const std::optional<bool> comes = s_.session_->OneComesDirect();
+  const std::optional<bool> comes = s_.session_->direct().OneComes();
   if (!comes) return std::nullopt;
   const Board::Edges edges = s_.board_.edges(s_.engine());
   Readiness readiness{.state = State::kSdp,

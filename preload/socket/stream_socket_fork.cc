@@ -6,6 +6,8 @@
 #include "preload/socket/clock.h"
 #include "preload/socket/forking.h"
 #include "preload/socket/holders.h"
+#include "preload/socket/session_transfer.h"
+#include "preload/socket/sleeping_read.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/upkeep.h"
 #include "preload/unbounded_poll.h"
@@ -34,12 +36,13 @@ void StreamSocket::Forking::EndLinkRead(Time deadline) {
   if (!s_.session_->being_read()) return;
   if (s_.sleeps_.reader.IsCaller()) {  // in a handler, or it has jumped
     const bool sleeps = !s_.sleeps_.reader.JumpedOver(__builtin_frame_address(0));
-    if (!sleeps) return s_.session_->AbandonReading();
-    if (!Critical::BreakOff(s_.queue_pair().event_fd()) || !s_.session_->LeaveReader(s_.LinkFd())) return;
+    if (!sleeps) return s_.session_->sleeping_read().Abandon();
+    if (!Critical::BreakOff(s_.queue_pair().event_fd()) || !s_.session_->sleeping_read().Leave(s_.LinkFd()))
+      return;
     s_.urgent_mark_.ForgetAnnouncements();  // what was frozen does not count them
     return;
   }
-  if (!s_.sleeps_.reader.End()) return s_.session_->NudgeReader();
+  if (!s_.sleeps_.reader.End()) return s_.session_->sleeping_read().Nudge();
   while (s_.session_ != nullptr && s_.session_->being_read() && Now() < deadline) {
     own.unlock();
     Pause(kRestForReader);
@@ -69,7 +72,7 @@ void StreamSocket::Forking::ShareWithChild() {
     SharedConnection& shared;
     ~Unlocked() { shared.Unlock(); }
   } const unlocked{*s_.share_.with};
-  if (first && !s_.session_->freezable()) s_.share_.with->Keep();
+  if (first && !s_.session_->transfer().freezable()) s_.share_.with->Keep();
   s_.share_.child_joins = s_.share_.with->Add(s_.share_.with->arena().child());
 }
 
@@ -81,7 +84,7 @@ void StreamSocket::Forking::DisownAfterFork() {
     s_.report_.ForgetSlot();
     s_.share_.left_unsent = s_.share_.closing_unsent = false;
     if (s_.session_ != nullptr) {
-      s_.session_->ForgetReader();
+      s_.session_->sleeping_read().Forget();
       s_.session_->recorder().ForgetAfterFork();
     }
     s_.share_.given_up = s_.share_.given_up || s_.share_.with == nullptr || !s_.share_.child_joins;

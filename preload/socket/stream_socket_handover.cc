@@ -10,6 +10,7 @@
 #include "preload/socket/lender.h"
 #include "preload/socket/owner_signal.h"
 #include "preload/socket/server.h"
+#include "preload/socket/session_transfer.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/upkeep.h"
 #include "preload/socket/waiting.h"
@@ -29,7 +30,7 @@ void StreamSocket::Giving::SettleToGive() {
   Lock lock(s_.mutex_);
   const auto waits = [this] {
     return s_.shareable() && !s_.foreign() && !s_.numbers_.none() && !s_.session_->link_ended() &&
-           !s_.session_->freezable();
+           !s_.session_->transfer().freezable();
   };
   if (!waits()) return;
   s_.lender().WithdrawLoans();
@@ -44,10 +45,10 @@ void StreamSocket::Giving::SettleToGive() {
 bool StreamSocket::Giving::ComeToRest(Time deadline) {
   s_.lender().WithdrawLoans();
   while (Now() < deadline && !s_.session_->link_ended()) {
-    s_.session_->ReadAvailable();
+    s_.session_->Read();
     s_.lender().CollectLoans();
     s_.upkeep().LeadMove();
-    if (s_.session_->freezable()) return true;
+    if (s_.session_->transfer().freezable()) return true;
     s_.share_.with->Keep();  // what the others have of it is old
     s_.share_.with->Unlock();
     s_.mutex_.own().unlock();
@@ -60,7 +61,7 @@ bool StreamSocket::Giving::ComeToRest(Time deadline) {
                                                : view != SharedConnection::View::kCurrent)
       return false;
   }
-  if (s_.session_->freezable()) return true;
+  if (s_.session_->transfer().freezable()) return true;
   s_.share_.with->Keep();
   return false;
 }
@@ -95,7 +96,8 @@ bool StreamSocket::Giving::GiveConnection(Giver giver, Guests& guests, Handover:
   bool good = guest != nullptr && s_.share_.with->Add(guest->member);
   if (good && view == SharedConnection::View::kCurrent) {
     s_.session_->Pump();
-    good = (s_.session_->freezable() || (giver == Giver::kGoes && ComeToRest(guests.patience_ends()))) &&
+    good = (s_.session_->transfer().freezable() ||
+            (giver == Giver::kGoes && ComeToRest(guests.patience_ends()))) &&
            s_.holders().FreezeShared();
     if (!good && giver == Giver::kStays) {
       good = true;
@@ -130,9 +132,9 @@ void StreamSocket::Giving::HandOver(uint64_t inode, Giver giver, Guests& guests,
     case State::kSdp: {
       Handover::Connection connection{.inode = inode, .kind = kind};
       connection.whole = GiveConnection(giver, guests, &connection);
-      if (connection.whole && s_.session_->memory_fd() >= 0) {
+      if (connection.whole && s_.session_->transfer().memory_fd() >= 0) {
         connection.has_memory = true;
-        fds->memories.push_back(s_.session_->memory_fd());
+        fds->memories.push_back(s_.session_->transfer().memory_fd());
       }
       if (!connection.whole)
         SDP_LOG(kError, "connection with %s cannot go to another program",

@@ -14,6 +14,7 @@
 #include "preload/socket/limits.h"
 #include "preload/socket/looks.h"
 #include "preload/socket/option_calls.h"
+#include "preload/socket/session_direct.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/user_memory.h"
 
@@ -38,7 +39,7 @@ bool StreamSocket::OptionCalls::FillsReceiveBuffer() const {
 
 std::optional<int> StreamSocket::OptionCalls::CountWhereItIs() {
   if (s_.foreign() || !s_.TakesDirect() || s_.engine().advertised_bytes() != 0) return std::nullopt;
-  const auto in_link = s_.session_->DirectBytes();
+  const auto in_link = s_.session_->direct().BytesInLink();
   if (!in_link || (*in_link > kMostInLink && s_.use_.told_in_call == s_.use_.calls)) return std::nullopt;
   if (*in_link > kMostInLink) s_.use_.told_in_call = s_.use_.calls;
   return static_cast<int>(std::min<uint64_t>(ReadableAtOnce() + *in_link, 0x7fffffff));

@@ -12,6 +12,7 @@
 #include "preload/signal_end.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/co_holders.h"
+#include "preload/socket/link_names.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/server.h"
 #include "preload/socket/stats.h"
@@ -39,10 +40,10 @@ void PutUnboundInPlace(int fd, int domain) {
 void FinishStart(Session& session, int fd) {
   const Time deadline = Now() + kStartPatience;
   while (session.has_unsent() && !session.link_ended()) {
-    pollfd link{.fd = session.LinkOf(fd), .events = POLLIN, .revents = 0};
+    pollfd link{.fd = LinkOf(session, fd), .events = POLLIN, .revents = 0};
     timespec storage;
     if (UnboundedPoll(&link, 1, Remaining(deadline, &storage), nullptr) <= 0) return;
-    session.ReadAvailable();
+    session.Read();
   }
 }
 
@@ -171,10 +172,11 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       Listener::Taken taken(accepted);
       ++listening_.accepted_in_a_row;
       if (!nonblocking) FinishStart(*session, accepted);
-      const bool of_rnic = session->queue_pair().device() != nullptr;  // then the descriptor knows no names
-      if (of_rnic) peer = ToAddress(ToEndpoint(session->PeerName()), family_.domain, 0);
+      const LinkNames names = NamesOf(*session);
+      const bool of_rnic = names.local.length != 0;
+      if (of_rnic) peer = ToAddress(ToEndpoint(names.peer), family_.domain, 0);
       Address local =
-          of_rnic ? ToAddress(ToEndpoint(session->LocalName()), family_.domain, 0) : LocalAddress(accepted);
+          of_rnic ? ToAddress(ToEndpoint(names.local), family_.domain, 0) : LocalAddress(accepted);
       SetPort(local, Port(names_.local));
       SDP_LOG(kInfo, "accept on %s: SDP from %s", ToEndpoint(local).ToString().c_str(),
               ToEndpoint(peer).ToString().c_str());

@@ -11,6 +11,7 @@
 #include "preload/socket/holders.h"
 #include "preload/socket/lender.h"
 #include "preload/socket/looks.h"
+#include "preload/socket/session_direct.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/upkeep.h"
 #include "preload/socket/waiting.h"
@@ -30,9 +31,9 @@ bool StreamSocket::Looks::LookAtLink(bool takes, Session::PollFor wanted) {
   const bool quick =
       pollable != nullptr && (pollable->always_told() ? !s_.board_.hears_doorbells() : !s_.board_.observed());
   // The kernel tells a signal's owner, or an outer epoll set, of arrivals alone. So that look takes all.
-  const bool any = quick                         ? s_.session_->PollAvailable(wanted)
-                   : s_.board_.hears_doorbells() ? s_.session_->ReadAvailable()
-                                                 : s_.session_->ReadSome();
+  const bool any = quick                         ? s_.session_->Poll(wanted)
+                   : s_.board_.hears_doorbells() ? s_.session_->Read()
+                                                 : s_.session_->Read(Session::ReadFor::kSome);
   if (any || !quick) s_.AfterProgress(/*publish=*/!takes || s_.engine().readable_bytes() == 0);
   return any;
 }
@@ -46,13 +47,13 @@ bool StreamSocket::Waiting::LooksBeforeSleep() const {
 bool StreamSocket::Waiting::LookInARow(int looks, Awaited awaited, const WaitMark& mark, bool* any) {
   for (int i = 0; i < looks; ++i) {
     if (!ComesFor(awaited)) {
-      if (!s_.session_->PollAvailable() && !s_.session_->link_ended()) continue;
+      if (!s_.session_->Poll() && !s_.session_->link_ended()) continue;
       s_.AfterProgress(/*publish=*/!AwaitsData(awaited) || s_.engine().readable_bytes() == 0);
       if (s_.state_ != State::kSdp || s_.session_ == nullptr) return true;
       *any = true;
       if (!CameFor(awaited, mark)) continue;
     }
-    ++s_.session_->waits().polled;
+    ++s_.session_->reads().waits.polled;
     s_.sleeps_.budget.NoteFound();
     return true;
   }
@@ -104,15 +105,15 @@ std::optional<int> StreamSocket::Waiting::LookBeforeSleep(Lock& lock, Time deadl
 bool StreamSocket::Waiting::TakeBeforeSleep(Awaited awaited) {
   if (s_.queue_pair().pollable() == nullptr) return false;  // the kernel tells of all that comes
   const bool any = awaited == Awaited::kSolicited && s_.lender().AwaitsSolicitedAlone()
-                       ? s_.session_->ReadForSolicited()
-                       : !s_.session_->MaySleep() && s_.session_->ReadAvailable();
+                       ? s_.session_->Read(Session::ReadFor::kSolicited)
+                       : !s_.session_->MaySleep() && s_.session_->Read();
   s_.AfterProgress();
   return any || s_.session_->link_ended();
 }
 
 void StreamSocket::Waiting::NoteWait(Awaited awaited, const WaitMark& mark, Duration lasted) {
   if (s_.state_ != State::kSdp || s_.session_ == nullptr || s_.foreign()) return;
-  ++s_.session_->waits().slept;
+  ++s_.session_->reads().waits.slept;
   CameFor(awaited, mark) || ComesFor(awaited) ? s_.sleeps_.budget.NoteSlept(lasted)
                                               : s_.sleeps_.budget.NoteElsewhere();
 }
@@ -121,9 +122,9 @@ StreamSocket::Watch::QueueLook StreamSocket::Watch::LookAtQueue(const Wanted& wa
   std::lock_guard lock(s_.mutex_);
   if (!s_.waiting().LooksBeforeSleep()) return QueueLook::kFound;  // it is another socket by now
   const auto left = wanted.edges || (wanted.events & POLLIN) == 0 ? std::nullopt : s_.LeftInLink();
-  if (left && (*left != 0 || (s_.session_->lends() && (s_.ReadyNow() & POLLIN) != 0)))
+  if (left && (*left != 0 || (s_.session_->direct().lends() && (s_.ReadyNow() & POLLIN) != 0)))
     return QueueLook::kFound;
-  if (!s_.session_->PollAvailable()) return QueueLook::kNothing;
+  if (!s_.session_->Poll()) return QueueLook::kNothing;
   s_.AfterProgress();
   if (!s_.waiting().LooksBeforeSleep()) return QueueLook::kFound;
   const Board::Edges edges = s_.board_.edges(s_.engine());
@@ -173,7 +174,7 @@ bool StreamSocket::Watch::EndLook(LookResult result, const verbs::BellName* bell
   if (!s_.waiting().LooksBeforeSleep()) return true;
   switch (result) {
     case LookResult::kFound:
-      ++s_.session_->waits().polled;
+      ++s_.session_->reads().waits.polled;
       s_.sleeps_.budget.NoteFound();
       return true;
     case LookResult::kCrowded:
@@ -207,7 +208,7 @@ void StreamSocket::Watch::NoteSlept(Duration lasted, WokenBy by) {
   if (!s_.waiting().LooksBeforeSleep()) return;
   switch (by) {
     case WokenBy::kThis:
-      ++s_.session_->waits().slept;
+      ++s_.session_->reads().waits.slept;
       return s_.sleeps_.budget.NoteSlept(lasted);
     case WokenBy::kAnother:
       return s_.sleeps_.budget.NoteWaited(lasted);
@@ -218,7 +219,7 @@ void StreamSocket::Watch::NoteSlept(Duration lasted, WokenBy by) {
 
 void StreamSocket::Watch::NoteSleptUnlooked(WokenBy by) {
   std::lock_guard lock(s_.mutex_);
-  if (by == WokenBy::kThis && s_.waiting().LooksBeforeSleep()) ++s_.session_->waits().slept;
+  if (by == WokenBy::kThis && s_.waiting().LooksBeforeSleep()) ++s_.session_->reads().waits.slept;
 }
 
 }  // namespace sdp::preload

@@ -6,6 +6,8 @@
 #include "preload/log.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/lender.h"
+#include "preload/socket/link_names.h"
+#include "preload/socket/session_moves.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/upkeep.h"
 
@@ -16,18 +18,18 @@ void StreamSocket::Upkeep::LeadMove() {
   if (!s_.session_->moving()) return;
   s_.lender().CollectLoans();
   // The engine counts announcements of urgent data anew: what the owner was told is of another connection.
-  if (s_.session_->LeadMove(s_.names_.sdp_peer.length != 0 ? s_.names_.sdp_peer : s_.names_.peer))
+  if (s_.session_->moves().Lead(s_.names_.sdp_peer.length != 0 ? s_.names_.sdp_peer : s_.names_.peer))
     s_.urgent_mark_.ForgetAnnouncements();
 }
 
 void StreamSocket::Upkeep::FollowMove() {
   LeadMove();
-  if (!s_.session_->TakeMoved()) return;
+  if (!s_.session_->moves().TakeStepped()) return;
   s_.board_.WakeAll();  // there is something else to wait for
   QuietLinks::Unwatch(&s_.quiet_, s_.LinkOf(s_.LinkFd()));
   if (s_.session_->moving()) return LeaveToBackground();
   if (s_.session_->link_ended() || s_.numbers_.none()) return;
-  const Address of_rnic = s_.session_->PeerName();
+  const Address of_rnic = NamesOf(*s_.session_).peer;
   s_.names_.sdp_peer = of_rnic.length != 0 ? of_rnic : PeerAddress(s_.numbers_.any());
   SDP_LOG(
       kInfo,
@@ -38,11 +40,11 @@ void StreamSocket::Upkeep::FollowMove() {
 }
 
 Background::Wait StreamSocket::Upkeep::RunMove(Time look_again) {
-  s_.session_->ReadAvailable();
+  s_.session_->Read();
   s_.AfterProgress();
   if (s_.numbers_.none()) return {.done = true};
   if (!s_.session_->moving()) return {.deadline = Now()};
-  const Time until = std::min(s_.session_->move_deadline(), look_again);
+  const Time until = std::min(s_.session_->moves().deadline(), look_again);
   // The reader in its sleep sees the end of the old link.
   if (s_.session_->being_read()) return {.deadline = until};
   return LinkWait(s_.numbers_.any(), until);

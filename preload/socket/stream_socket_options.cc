@@ -111,13 +111,12 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
   Lock lock(mutex_);
   if (state_ == State::kConnecting) return Fail(ENOTCONN);
   if (state_ != State::kSdp) return real.getpeername(fd, address, length);
-  if (!foreign() && !session_->ReadLately()) looks().LookToTheEnd();  // TCP knows of what has come
+  if (!foreign() && !session_->reads().Lately()) looks().LookToTheEnd();  // TCP knows of what has come
   const engine::State engine_state = session_->engine().state();
   const bool over = engine_state == engine::State::kAborted || engine_state == engine::State::kClosed;
   if (over && !InCloseWait()) return Fail(ENOTCONN);
   // The kernel knows of a reset that no thread has read yet. A connection that moves may have no link.
-  if (!over && !session_->moving() && session_->LinkOf(fd) == fd && PeerAddress(fd).length == 0)
-    return Fail(ENOTCONN);
+  if (!over && !session_->moving() && LinkOf(fd) == fd && PeerAddress(fd).length == 0) return Fail(ENOTCONN);
   return PutName(names_.peer, address, length);
 }
 

@@ -10,6 +10,7 @@
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
 #include "preload/socket/abort_log.h"
+#include "preload/socket/aborted_link.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/departure.h"
 #include "preload/socket/holders.h"
@@ -18,6 +19,8 @@
 #include "preload/socket/looks.h"
 #include "preload/socket/memory_keeper.h"
 #include "preload/socket/option_calls.h"
+#include "preload/socket/session_direct.h"
+#include "preload/socket/session_moves.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/upkeep.h"
@@ -179,13 +182,13 @@ void StreamSocket::Watch::Progress(bool polled) {
 // A TCP link stays ready for the rest: the core's own cache would lose more before the program takes it.
 void StreamSocket::Looks::TakeFromLink() {
   if (s_.queue_pair().pollable() != nullptr || s_.board_.hears_doorbells()) return Look();
-  s_.session_->ReadSome();
+  s_.session_->Read(Session::ReadFor::kSome);
   s_.AfterProgress();
 }
 
 void StreamSocket::Looks::Look() {
   if (s_.foreign()) return;
-  s_.session_->ReadAvailable();
+  s_.session_->Read();
   s_.AfterProgress();
 }
 
@@ -198,7 +201,7 @@ bool StreamSocket::OnLocalLink() const {
 // Takes all that is there, and looks at a local link's TCP connection, whose end comes without a doorbell.
 bool StreamSocket::Looks::LookForEnd() {
   if (s_.queue_pair().device() != nullptr) return LookAtLink();
-  const bool any = s_.session_->ReadAvailable();
+  const bool any = s_.session_->Read();
   s_.AfterProgress();
   return any;
 }
@@ -234,7 +237,7 @@ void StreamSocket::Looks::GlanceAtLink() {
 std::optional<uint64_t> StreamSocket::LeftInLink() const {
   const bool may_stay =
       TakesDirect() && engine().writable() && limits().LowWater() == 1 && !tcp_.receive_shut;
-  return may_stay ? session_->DirectBytes() : std::nullopt;
+  return may_stay ? session_->direct().BytesInLink() : std::nullopt;
 }
 
 // --- After every input and command: who has to hear of it.
@@ -242,7 +245,7 @@ std::optional<uint64_t> StreamSocket::LeftInLink() const {
 void StreamSocket::AfterProgress(bool publish) {
   if (foreign()) return;  // since a sleep: what is known of it here is old
   if (lending_.offered()) lender().CollectLoans();
-  if (session_->moving() || session_->has_moved()) upkeep().FollowMove();
+  if (session_->moving() || session_->moves().stepped()) upkeep().FollowMove();
   const engine::Engine& e = engine();
   if (tcp_.receive_shut && e.refused_data()) AnswerRefused();
   if (board_.observed()) lender().WantBcopy(limits().LowWater());
@@ -283,7 +286,7 @@ void StreamSocket::NoteAbort() {
     tcp_.pending_error = ErrorOfAbort(e, cause);
     LogAbort(names_.peer, e.abort_reason(), cause, session_->recorder());
   }
-  if (session_->link_outlives_abort()) Background::Add(&task_, Duration::zero());
+  if (session_->aborted_link().outlives()) Background::Add(&task_, Duration::zero());
   report_.PublishAll(*session_, names());
 }
 

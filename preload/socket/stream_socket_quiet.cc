@@ -22,7 +22,7 @@ void StreamSocket::Upkeep::LookIfUnread(Time since) {
   if (s_.state_ == State::kSdp && s_.session_ != nullptr && !s_.share_.given_up)
     s_.report_.PublishLate(*s_.session_, s_.names());
   if (!HasQuietLink()) return QuietLinks::Leave(&s_.quiet_);
-  if (s_.session_->moving() || s_.session_->ReadSince(since)) return;
+  if (s_.session_->moving() || s_.session_->reads().Since(since, s_.session_->recorder())) return;
   // A device tells only of what comes after the queue was asked for that.
   if (verbs::Pollable* const pollable = s_.session_->queue_pair().pollable();
       pollable != nullptr && s_.share_.with == nullptr) {
@@ -40,7 +40,7 @@ void StreamSocket::Upkeep::TakeUnread() {
   if (s_.quiet_.relied_on()) s_.board_.WakeAll();
   if (HasQuietLink() && !s_.foreign()) {
     if (!s_.session_->moving()) s_.holders().OnlyLooks();
-    s_.session_->ReadAvailable();
+    s_.session_->Read();
     s_.AfterProgress();
     LeaveToBackground();
   }

@@ -8,6 +8,7 @@
 #include "preload/socket/limits.h"
 #include "preload/socket/looks.h"
 #include "preload/socket/server.h"
+#include "preload/socket/session_direct.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/waiting.h"
 #include "preload/socket/watch.h"
@@ -24,7 +25,7 @@ short StreamSocket::ReadyNow() const {
 
 void StreamSocket::Watch::AskConnection(Readiness* readiness) {
   const std::optional<uint64_t> left = s_.LeftInLink();
-  if (!left) s_.session_->lends() ? (void)s_.looks().LookAtLink() : (void)s_.looks().TakeUntold();
+  if (!left) s_.session_->direct().lends() ? (void)s_.looks().LookAtLink() : (void)s_.looks().TakeUntold();
   if (s_.queue_pair().pollable() == nullptr)
     s_.looks().LookForRefusal();  // a device's queue is looked at before a sleep, and counted
   s_.lender().WantBcopy(s_.limits().LowWater());
@@ -42,7 +43,7 @@ void StreamSocket::Watch::AskConnection(Readiness* readiness) {
   const Board::Edges edges = s_.board_.edges(s_.engine());
   readiness->read_edge = edges.read;
   readiness->write_edge = edges.write;
-  readiness->left_in_link = left.value_or(0) != 0 || s_.session_->lends();
+  readiness->left_in_link = left.value_or(0) != 0 || s_.session_->direct().lends();
   if (left.value_or(0) != 0) {
     readiness->events |= POLLIN | POLLRDNORM;
     // The call that takes the message counts the edge. An end of the connection takes the message first.

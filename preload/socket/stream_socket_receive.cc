@@ -14,6 +14,8 @@
 #include "preload/socket/limits.h"
 #include "preload/socket/looks.h"
 #include "preload/socket/options.h"
+#include "preload/socket/session_direct.h"
+#include "preload/socket/sleeping_read.h"
 #include "preload/socket/upkeep.h"
 #include "preload/socket/urgent.h"
 #include "preload/socket/waiting.h"
@@ -153,7 +155,7 @@ StreamSocket::Step StreamSocket::Receiving::TakeReadable() {
   if (!peek_ && done_ == 0 && e.at_mark() && !(slept_ && s_.board_.has_owner())) s_.urgent().PassMark();
   if (peek_) done_ = 0;
   if (stops()) return Step::kDone;
-  if (e.readable_bytes() == 0 && takes_direct()) done_ += s_.session_->ReceiveDirect(&room_);
+  if (e.readable_bytes() == 0 && takes_direct()) done_ += s_.session_->direct().Receive(&room_);
   if (e.readable_bytes() == 0) return Step::kGoOn;
   engine::Engine& from = s_.session_->engine();
   if (!truncates_ && !room_.MayWrite(from.readable_bytes())) {
@@ -167,7 +169,7 @@ StreamSocket::Step StreamSocket::Receiving::TakeReadable() {
   done_ += Take(from, room_, truncates_);
   s_.session_->Pump();  // what was read is credit for the peer
   if (room_.left() > 0 && e.readable_bytes() == 0 && takes_direct()) {
-    done_ += s_.session_->ReceiveDirect(&room_);
+    done_ += s_.session_->direct().Receive(&room_);
     if (e.readable_bytes() != 0) return Step::kAgain;  // a part of the next has room
   }
   return stops() ? Step::kDone : Step::kGoOn;
@@ -184,7 +186,7 @@ StreamSocket::Step StreamSocket::Receiving::ByLoan() {
   const bool ahead = wish == engine::SinkWish::kAdvertise && done_ == 0 && lends_ahead_;
   if (ahead && !looked_ahead_ && !s_.session_->link_ended()) {
     looked_ahead_ = true;  // what is there already cannot be written any more
-    s_.session_->ReadAvailable();
+    s_.session_->Read();
     s_.AfterProgress();
     return Step::kAgain;
   }
@@ -209,17 +211,17 @@ StreamSocket::Step StreamSocket::Receiving::LookForMore() {
   if (peek_ && done_ < total_ && !looked_) {
     // Programs look again and again until enough is there.
     looked_ = true;
-    s_.session_->ReadAvailable();
+    s_.session_->Read();
     s_.AfterProgress();
     return Step::kAgain;
   }
   if (done_ >= wanted_) {
     // What has come since the last look, by a poll before this call perhaps, is the program's, too.
     const bool more = !peek_ && room_.left() > 0 && !looked_ && s_.share_.with == nullptr &&
-                      !s_.session_->being_read() && (!s_.session_->ReadLately() || s_.HasUntold());
+                      !s_.session_->being_read() && (!s_.session_->reads().Lately() || s_.HasUntold());
     if (!more) return Step::kDone;
     looked_ = true;
-    const bool comes = takes_direct() && s_.session_->ComesDirect();
+    const bool comes = takes_direct() && s_.session_->direct().Comes();
     return comes || s_.looks().LookAtLink(/*takes=*/true) ? Step::kAgain : Step::kDone;
   }
   const bool at_mark = peek_ && done_ > 0 && done_ < std::min<uint64_t>(total_, s_.engine().readable_bytes());
@@ -244,7 +246,7 @@ StreamSocket::Step StreamSocket::Receiving::End() {
       break;
   }
   const bool looks_first = !call_->blocks() || s_.options_.kept.receive_timeout() != Duration::zero() ||
-                           s_.share_.with != nullptr || !s_.session_->may_sleep_in_read();
+                           s_.share_.with != nullptr || !s_.session_->sleeping_read().possible();
   if (looked_ || !looks_first) return Step::kGoOn;
   looked_ = true;
   const auto wanted = call_->blocks() ? Session::PollFor::kSleep : Session::PollFor::kNow;

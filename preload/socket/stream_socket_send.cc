@@ -223,7 +223,7 @@ void StreamSocket::Sending::TakeCredit() {
 
 // The link has ended, and no thread has read that yet. Nothing: what was sent before counts.
 std::optional<ssize_t> StreamSocket::Sending::EndOfLink() {
-  while (s_.session_->ReadAvailable()) {
+  while (s_.session_->Read()) {
   }
   s_.AfterProgress();
   if (ahead_ || s_.session_->queue_pair().failed_midway()) return std::nullopt;

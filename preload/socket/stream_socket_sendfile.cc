@@ -85,7 +85,7 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
     if (sent > 0 || looked) break;
     // No credit. The peer may have granted some meanwhile.
     looked = true;
-    if (!session_->ReadAvailable()) break;
+    if (!session_->Read()) break;
     AfterProgress();
   }
   AfterProgress();

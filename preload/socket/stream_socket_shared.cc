@@ -12,6 +12,8 @@
 #include "preload/socket/clock.h"
 #include "preload/socket/holders.h"
 #include "preload/socket/looks.h"
+#include "preload/socket/session_moves.h"
+#include "preload/socket/session_transfer.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/upkeep.h"
@@ -58,8 +60,8 @@ void StreamSocket::Holders::EnterShared() {
     return;
   }
   if (view == SharedConnection::View::kStale && s_.state_ == State::kSdp) s_.AfterProgress();
-  s_.share_.clean_when_locked = !s_.session_->changed();
-  s_.session_->SetChanged(true);
+  s_.share_.clean_when_locked = !s_.session_->transfer().changed();
+  s_.session_->transfer().SetChanged(true);
 }
 
 void StreamSocket::Holders::AwaitOwner(Lock& lock) {
@@ -82,7 +84,7 @@ StreamSocket::Lock StreamSocket::Holders::LockWithOwner() {
 void StreamSocket::Holders::OnlyLooks() {
   if (s_.share_.with != nullptr && !s_.share_.elsewhere && s_.session_ != nullptr &&
       s_.share_.clean_when_locked)
-    s_.session_->SetChanged(false);
+    s_.session_->transfer().SetChanged(false);
 }
 
 void StreamSocket::Holders::LeaveShared() {
@@ -93,7 +95,7 @@ void StreamSocket::Holders::LeaveShared() {
 void StreamSocket::Holders::PublishShared() {
   if (s_.share_.elsewhere || s_.session_ == nullptr) return;
   s_.share_.left_unsent = s_.session_->has_unsent();
-  if (!s_.session_->freezable() || !FreezeShared()) s_.share_.with->Keep();
+  if (!s_.session_->transfer().freezable() || !FreezeShared()) s_.share_.with->Keep();
 }
 
 void StreamSocket::Holders::DropShared() {
@@ -126,21 +128,22 @@ bool StreamSocket::Holders::ExpectShared(Bytes front) {
   Reader ar(front);
   VisitShared(ar);
   if (!ar.ok() || ar.left() != 0) return false;
-  s_.session_ = Session::Blank(s_.LinkFd(), s_.share_.with->TakeMemory());
-  s_.session_->ReadLittle(true);
+  s_.session_ = Session::Transfer::Blank(s_.LinkFd(), s_.share_.with->TakeMemory());
+  s_.session_->transfer().ReadLittle(true);
   s_.share_.elsewhere = true;
   return true;
 }
 
 bool StreamSocket::Holders::FreezeShared() {
   std::vector<std::byte> front = FreezeFront();
-  if (!s_.session_->changed() && front == s_.share_.published_front && !s_.share_.with->Keeps()) return true;
+  if (!s_.session_->transfer().changed() && front == s_.share_.published_front && !s_.share_.with->Keeps())
+    return true;
   Writer ar;
   ar.Append(front);
-  s_.session_->Freeze(ar);
+  s_.session_->transfer().Freeze(ar);
   if (!s_.share_.with->Publish(ar)) return false;
   s_.share_.published_front = std::move(front);
-  s_.session_->SetChanged(false);
+  s_.session_->transfer().SetChanged(false);
   return true;
 }
 
@@ -156,13 +159,13 @@ bool StreamSocket::Holders::ThawShared() {
   s_.share_.published_front.assign(state.begin(), state.end() - static_cast<ptrdiff_t>(ar.left()));
   s_.urgent_mark_.Forget();
   if (s_.session_ == nullptr) {
-    s_.session_ = Session::Thawed(ar.Take(ar.left()), s_.LinkFd(), s_.share_.with->TakeMemory());
+    s_.session_ = Session::Transfer::Thawed(ar.Take(ar.left()), s_.LinkFd(), s_.share_.with->TakeMemory());
     if (s_.session_ == nullptr) return false;
-    s_.session_->ReadLittle(true);
-  } else if (!s_.session_->Thaw(ar.Take(ar.left()), s_.LinkFd())) {
+    s_.session_->transfer().ReadLittle(true);
+  } else if (!s_.session_->transfer().Thaw(ar.Take(ar.left()), s_.LinkFd())) {
     return false;
   }
-  s_.session_->SetChanged(false);
+  s_.session_->transfer().SetChanged(false);
   return true;
 }
 
@@ -182,7 +185,7 @@ void StreamSocket::Holders::StopSharing() {
   s_.mutex_.set_shared(false);
   s_.share_.with.reset();
   s_.share_.elsewhere = false;
-  s_.session_->ReadLittle(false);
+  s_.session_->transfer().ReadLittle(false);
   if (!s_.report_.open() && s_.state_ == State::kSdp) s_.report_.Open(Statistics(), *s_.session_, s_.names());
 }
 
@@ -209,7 +212,7 @@ void StreamSocket::PrepareConfinement(int fd) {
   const Lock lock = holders().LockWithOwner();
   if (state_ == State::kSdp && !foreign()) report_.PublishLate(*session_, names());
   if (state_ == State::kSdp && !foreign() && session_->moving()) {
-    session_->EndMove();
+    session_->moves().End();
     AfterProgress();
   }
   // From here on no thread can be woken by its bell.
@@ -263,7 +266,7 @@ bool StreamSocket::Holders::StartSharing() {
   if (s_.share_.with == nullptr) return false;
   s_.mutex_.set_shared(true);
   s_.share_.published_front.clear();
-  s_.session_->ReadLittle(true);
+  s_.session_->transfer().ReadLittle(true);
   s_.share_.left_unsent = s_.session_->has_unsent();
   // From here on they look by themselves: what another process takes from the link wakes nobody here.
   s_.board_.TellChange();

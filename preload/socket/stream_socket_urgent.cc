@@ -10,7 +10,7 @@ namespace sdp::preload {
 ssize_t StreamSocket::Urgent::ReceiveOutOfBand(std::span<const MutableBytes> room, int flags,
                                                int* out_flags) {
   engine::Engine& e = s_.session_->engine();
-  s_.session_->ReadAvailable();
+  s_.session_->Read();
   s_.AfterProgress();
   if (s_.options_.kept.out_of_band_inline()) return Fail(EINVAL);
   if (!e.oob_available()) return Fail(e.oob_pending() ? EAGAIN : EINVAL);

@@ -10,6 +10,7 @@
 #include "preload/socket/limits.h"
 #include "preload/socket/looks.h"
 #include "preload/socket/restart.h"
+#include "preload/socket/session_moves.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/waiter.h"
 #include "preload/socket/waiting.h"
@@ -75,7 +76,7 @@ int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline
                                          const HandlerWatch& handlers, Awaited awaited) {
   Time until = deadline;
   if (s_.share_.with != nullptr) until = std::min(until, Now() + s_.share_.NextLook(s_.calls_inside_.kept()));
-  if (s_.state_ == State::kSdp && !s_.foreign()) until = std::min(until, s_.session_->move_deadline());
+  if (s_.state_ == State::kSdp && !s_.foreign()) until = std::min(until, s_.session_->moves().deadline());
   pollfd fds[4];  // the link, the waiter, its bell, and room for PollRestarting
   nfds_t count = 0;
   fds[count++] = *link;

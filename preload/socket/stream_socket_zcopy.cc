@@ -16,6 +16,7 @@
 #include "preload/socket/limits.h"
 #include "preload/socket/looks.h"
 #include "preload/socket/options.h"
+#include "preload/socket/sleeping_read.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/waiting.h"
 #include "preload/unbounded_poll.h"
@@ -73,14 +74,14 @@ void StreamSocket::Forking::SettleLoans(Time deadline) {
   // then.
   s_.lender().WithdrawLoans();
   s_.session_->Pump();
-  if (s_.waiting().LeaveBell()) s_.session_->ReadAvailable();  // threads asleep cannot go on meanwhile
+  if (s_.waiting().LeaveBell()) s_.session_->Read();  // threads asleep cannot go on meanwhile
   s_.AfterProgress();
   while (s_.shareable() && s_.lending_.sink().loan.offered() && !s_.session_->link_ended() &&
          !s_.session_->being_read() && Now() < deadline) {
     pollfd link{.fd = s_.LinkOf(s_.numbers_.any()), .events = s_.WatchEvents(), .revents = 0};
     timespec storage;
     UnboundedPoll(&link, 1, Remaining(deadline, &storage), nullptr);
-    s_.session_->ReadAvailable();
+    s_.session_->Read();
     s_.AfterProgress();
   }
 }
@@ -128,7 +129,7 @@ void StreamSocket::Lender::FinishLoan(Lock& lock, int fd, Loan* loan) {
 void StreamSocket::Lender::MendJump(Lock& lock, int fd, const void* frame) {
   if (s_.session_->being_read() && s_.sleeps_.reader.JumpedOver(frame)) {
     s_.sleeps_.reader.Clear();
-    s_.session_->AbandonReading();
+    s_.session_->sleeping_read().Abandon();
   }
   // Its memory is no longer the call's. What was read into a receive buffer went with the jump, as it does on
   // TCP.

@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include "preload/socket/restart.h"
+#include "preload/socket/session_direct.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -74,7 +75,7 @@ class StreamSocket::Waiting {
   }
   // Returns true if the link has a message that the caller will take off it.
   [[nodiscard]] bool ComesFor(Awaited awaited) const {
-    return awaited == Awaited::kMessage && s_.TakesDirect() && s_.session_->ComesDirect();
+    return awaited == Awaited::kMessage && s_.TakesDirect() && s_.session_->direct().Comes();
   }
 
   StreamSocket& s_;

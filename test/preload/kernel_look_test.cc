@@ -54,8 +54,8 @@ TEST_CASE("A look goes on over what its caller has no use for, and counts when i
     EpollForget(epfd);
     ::close(epfd);
   }
-  CHECK(link.session->waits().polled == 1);
-  CHECK(link.session->waits().slept == 0);
+  CHECK(link.session->reads().waits.polled == 1);
+  CHECK(link.session->reads().waits.slept == 0);
 }
 
 int handlers_run = 0;
@@ -174,7 +174,7 @@ TEST_CASE("A look that has found nothing but credit is unlearnt") {
   pollfd fd{.fd = link.fd, .events = POLLIN, .revents = 0};
   CHECK((GENERATE(true, false) ? link.Receive(data, sizeof data) : Poll(&fd, 1, nullptr, nullptr)) == -1);
   CHECK(errno == EINTR);
-  CHECK(link.session->waits().polled == 0);
+  CHECK(link.session->reads().waits.polled == 0);
   CHECK(link.socket->watch().GetReadiness().look <=
         before / 2);  // none at all, if another thread wanted the core
 }

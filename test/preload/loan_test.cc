@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "preload/socket/clock.h"
+#include "preload/socket/session_transfer.h"
 #include "test/verbs/qp_pair.h"
 
 namespace sdp::preload {
@@ -43,8 +44,8 @@ struct Lending {
     const Time give_up = Now() + std::chrono::seconds(20);
     while (!done()) {
       if (Now() > give_up) return false;
-      writer->ReadAvailable();
-      reader->ReadAvailable();
+      writer->Read();
+      reader->Read();
       pollfd links[2] = {{.fd = link.a.fd.value, .events = POLLIN, .revents = 0},
                          {.fd = link.z.fd.value, .events = POLLIN, .revents = 0}};
       poll(links, 2, 1);
@@ -94,7 +95,7 @@ TEST_CASE(
   CHECK_FALSE(loan.lent());
   CHECK(loan.offered());
   CHECK_FALSE(loan.free());
-  CHECK_FALSE(ends.writer->freezable());
+  CHECK_FALSE(ends.writer->transfer().freezable());
   std::fill(ends.memory.begin(), ends.memory.end(), std::byte{'!'});
   loan.Withdraw(*ends.writer);  // another fork
   ends.writer->Pump();
@@ -104,7 +105,7 @@ TEST_CASE(
   CHECK(loan.TakeResult() == ends.sent.size());
   CHECK(loan.free());
   ends.writer->Pump();
-  CHECK(ends.writer->freezable());
+  CHECK(ends.writer->transfer().freezable());
   CHECK(ends.ReadAll() == ends.sent);
 }
 
@@ -124,13 +125,13 @@ TEST_CASE(
   }));
   CHECK(ends.writer->engine().offered_bytes() != 0);
   if (kept_before) REQUIRE(loan.Keep(*ends.writer));
-  CHECK_FALSE(ends.writer->freezable());
+  CHECK_FALSE(ends.writer->transfer().freezable());
   loan.Withdraw(*ends.writer);
   std::fill(ends.memory.begin(), ends.memory.end(), std::byte{'!'});
   REQUIRE(loan.Collect(*ends.writer));
   CHECK(loan.TakeResult() == ends.sent.size());
   ends.writer->Pump();
-  CHECK(ends.writer->freezable());
+  CHECK(ends.writer->transfer().freezable());
   CHECK(ends.ReadAll() == ends.sent);
 }
 
@@ -143,7 +144,7 @@ TEST_CASE("loan: what was never advertised comes back uncounted") {
   CHECK(loan.TakeResult() == 0);
   CHECK(loan.free());
   ends.writer->Pump();
-  CHECK(ends.writer->freezable());
+  CHECK(ends.writer->transfer().freezable());
 }
 
 TEST_CASE("loan: in the child of a fork the count is that of the call, if it goes on there") {

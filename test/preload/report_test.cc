@@ -93,7 +93,7 @@ TEST_CASE("report: a peer that closed and left is no abort, and one that only le
   }
   r.connected.queue_pair->ended = true;
   r.connected.queue_pair->cause_of_end.end = verbs::LinkEnd::kClosedByPeer;
-  r.connected.session->ReadAvailable();
+  r.connected.session->Read();
   REQUIRE(r.connected.session->link_ended());
   const stats::ConnectionRecord record = published();
   CHECK(record.counters.state == (closes ? stats::State::kReceiveClosed : stats::State::kAborted));

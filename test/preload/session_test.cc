@@ -11,6 +11,10 @@
 #include <vector>
 
 #include "core/wire/message.h"
+#include "preload/socket/session_direct.h"
+#include "preload/socket/session_moves.h"
+#include "preload/socket/session_transfer.h"
+#include "preload/socket/sleeping_read.h"
 #include "test/preload/scripted_session.h"
 
 namespace sdp::preload {
@@ -54,7 +58,7 @@ std::string ReceiveDirect(Session& session, size_t most) {
   std::string text(most, '\0');
   const iovec parts[] = {{text.data(), most / 2}, {text.data() + most / 2, most - most / 2}};
   ReceiveCursor room(parts, 2);
-  text.resize(session.ReceiveDirect(&room));
+  text.resize(session.direct().Receive(&room));
   CHECK(room.left() == most - text.size());
   return text;
 }
@@ -63,8 +67,8 @@ TEST_CASE("session: to kin a FIN follows our DisConn, and the peer's FIN is then
   const bool kin = GENERATE(false, true);
   CAPTURE(kin);
   Connected c(10);
-  c.session->SetKin(kin);
-  c.session->LeaveFirst();
+  c.session->kinship().Set(kin);
+  c.session->kinship().LeaveFirst();
   c.session->Pump();
   CHECK(c.queue_pair->disconnects == 0);  // nothing has been closed
   c.session->engine().CloseSend();
@@ -72,10 +76,10 @@ TEST_CASE("session: to kin a FIN follows our DisConn, and the peer's FIN is then
   CHECK(c.queue_pair->disconnects == (kin ? 1 : 0));
   c.session->Pump();
   CHECK(c.queue_pair->disconnects == (kin ? 1 : 0));
-  CHECK(c.session->left_first() == kin);
+  CHECK(c.session->kinship().left_first() == kin);
   c.queue_pair->ended = true;
   c.queue_pair->cause_of_end.end = verbs::LinkEnd::kClosedByPeer;
-  c.session->ReadAvailable();
+  c.session->Read();
   CHECK(c.session->link_ended());
   CHECK(c.queue_pair->aborts == (kin ? 0 : 1));
 }
@@ -96,50 +100,50 @@ TEST_CASE("session: one message goes to a link that is memory past the queues, m
 
 std::string ReceiveAllDirect(Session& session, size_t most) {
   std::string text(most, '\0');
-  text.resize(session.ReceiveAllDirect(std::as_writable_bytes(std::span(text))));
+  text.resize(session.direct().ReceiveAll(std::as_writable_bytes(std::span(text))));
   return text;
 }
 
 TEST_CASE("session: a link that is memory gives all that it has, or nothing") {
   Connected c = OverMemory();
-  CHECK(c.session->plain());
-  CHECK(c.session->HasNothingInLink());
-  CHECK(c.session->OneComesDirect() == false);
+  CHECK(c.session->direct().plain());
+  CHECK(c.session->direct().link_empty());
+  CHECK(c.session->direct().OneComes() == false);
   CHECK(ReceiveAllDirect(*c.session, 10).empty());
   c.queue_pair->in_link = {Data(0, "abc")};
-  CHECK(c.session->OneComesDirect() == true);
-  CHECK_FALSE(c.session->HasNothingInLink());
+  CHECK(c.session->direct().OneComes() == true);
+  CHECK_FALSE(c.session->direct().link_empty());
   CHECK(ReceiveAllDirect(*c.session, 2).empty());
   CHECK(ReceiveAllDirect(*c.session, 3) == "abc");
   c.queue_pair->in_link = {Data(1, "abc"), Data(2, "defg")};
-  CHECK_FALSE(c.session->OneComesDirect());
+  CHECK_FALSE(c.session->direct().OneComes());
   CHECK(ReceiveAllDirect(*c.session, 7).empty());  // framing counts where there is more than one message
   CHECK(ReceiveAllDirect(*c.session, 100) == "abcdefg");
   CHECK(c.queue_pair->reads == 0);
-  CHECK(c.session->ReadSince(CoarseNow() - std::chrono::seconds(1)));
+  CHECK(c.session->reads().Since(CoarseNow() - std::chrono::seconds(1), c.session->recorder()));
 }
 
 TEST_CASE("session: what is not usual Data stays for the usual way") {
   Connected c = OverMemory();
   c.queue_pair->in_link = {Data(0, "abc", wire::kOobPres)};
-  CHECK_FALSE(c.session->OneComesDirect());
+  CHECK_FALSE(c.session->direct().OneComes());
   CHECK(ReceiveAllDirect(*c.session, 100).empty());
   c.queue_pair->in_link = {Data(0, "abc"), Data(1, "d", wire::kOobPres)};
-  CHECK_FALSE(c.session->OneComesDirect());
+  CHECK_FALSE(c.session->direct().OneComes());
   CHECK(ReceiveAllDirect(*c.session, 100) == "abc");
   CHECK(c.queue_pair->in_link.size() == 1);
 }
 
 TEST_CASE("session: whole messages come from a link that is memory, as long as there is room for them") {
   Connected c = OverMemory();
-  CHECK_FALSE(c.session->ComesDirect());
-  CHECK(c.session->DirectBytes() == 0);
+  CHECK_FALSE(c.session->direct().Comes());
+  CHECK(c.session->direct().BytesInLink() == 0);
   CHECK(ReceiveDirect(*c.session, 10).empty());
   c.queue_pair->in_link = {Data(0, "abc"), Data(1, "defg")};
-  CHECK(c.session->ComesDirect());
-  CHECK(c.session->DirectBytes() == 7);
+  CHECK(c.session->direct().Comes());
+  CHECK(c.session->direct().BytesInLink() == 7);
   CHECK(ReceiveDirect(*c.session, 3) == "abc");
-  CHECK(c.session->DirectBytes() == 4);
+  CHECK(c.session->direct().BytesInLink() == 4);
   CHECK(ReceiveDirect(*c.session, 4) == "defg");
   CHECK(c.queue_pair->reads == 0);
   CHECK(std::as_const(*c.session).engine().stats().messages_in == 2);
@@ -157,20 +161,20 @@ TEST_CASE("session: a message larger than the room stays in the link, and is rea
   Connected c = OverMemory();
   c.queue_pair->in_link = {Data(0, "abc"), Data(1, "defgh"), Data(2, "ij")};
   CHECK(ReceiveDirect(*c.session, 5) == "abc");
-  CHECK(c.session->lends());
+  CHECK(c.session->direct().lends());
   const engine::Engine& e = std::as_const(*c.session).engine();
   CHECK(e.readable_bytes() == 5);
-  CHECK(c.session->DirectBytes() == 2);
-  CHECK_FALSE(c.session->ComesDirect());
+  CHECK(c.session->direct().BytesInLink() == 2);
+  CHECK_FALSE(c.session->direct().Comes());
   CHECK(ReceiveDirect(*c.session, 9).empty());
   CHECK(ReceiveReadable(*c.session, 5, /*peek=*/true) == "defgh");
   CHECK(ReceiveReadable(*c.session, 2) == "de");
   CHECK(ReceiveReadable(*c.session, 2) == "fg");
-  CHECK(c.session->lends());
+  CHECK(c.session->direct().lends());
   CHECK(ReceiveReadable(*c.session, 9) == "h");
-  CHECK_FALSE(c.session->lends());
+  CHECK_FALSE(c.session->direct().lends());
   CHECK(c.queue_pair->lent.empty());
-  CHECK(c.session->DirectBytes() == 2);
+  CHECK(c.session->direct().BytesInLink() == 2);
   CHECK(ReceiveDirect(*c.session, 2) == "ij");
   CHECK(c.queue_pair->reads + c.queue_pair->polls == 0);
   CHECK(e.stats().messages_in == 3);
@@ -180,19 +184,19 @@ TEST_CASE("session: what comes behind a message that stays is counted once, and 
   Connected c = OverMemory();
   c.queue_pair->in_link = {Data(0, "abcdef")};
   CHECK(ReceiveDirect(*c.session, 4).empty());
-  REQUIRE(c.session->lends());
-  CHECK(c.session->DirectBytes() == 0);
+  REQUIRE(c.session->direct().lends());
+  CHECK(c.session->direct().BytesInLink() == 0);
   const int most = std::as_const(*c.session).engine().receive_buffers() / 4;
   REQUIRE(most > 1);
   for (int i = 1; i <= most; ++i) {
     c.queue_pair->in_link.push_back(Data(static_cast<uint32_t>(i), "gh"));
-    CHECK(c.session->DirectBytes() == 2 * i);
-    CHECK(c.session->DirectBytes() == 2 * i);
+    CHECK(c.session->direct().BytesInLink() == 2 * i);
+    CHECK(c.session->direct().BytesInLink() == 2 * i);
   }
   c.queue_pair->in_link.push_back(Data(static_cast<uint32_t>(most + 1), "gh"));
-  CHECK(c.session->DirectBytes() == std::nullopt);
+  CHECK(c.session->direct().BytesInLink() == std::nullopt);
   CHECK(ReceiveReadable(*c.session, 6) == "abcdef");
-  CHECK_FALSE(c.session->lends());
+  CHECK_FALSE(c.session->direct().lends());
 }
 
 TEST_CASE("session: whatever else reads the link first takes out the message that stays there") {
@@ -200,19 +204,19 @@ TEST_CASE("session: whatever else reads the link first takes out the message tha
   c.queue_pair->in_link = {Data(0, "abcdef"), Data(1, "gh")};
   CHECK(ReceiveDirect(*c.session, 4).empty());
   CHECK(ReceiveReadable(*c.session, 2) == "ab");
-  REQUIRE(c.session->lends());
-  SECTION("a read") { c.session->ReadAvailable(); }
+  REQUIRE(c.session->direct().lends());
+  SECTION("a read") { c.session->Read(); }
   SECTION("a poll") {
-    c.session->PollAvailable();
+    c.session->Poll();
     CHECK(c.queue_pair->polls == 1);
-    c.session->ReadAvailable();
+    c.session->Read();
   }
   SECTION("a sleep") {
     (void)c.session->MaySleep();
-    CHECK_FALSE(c.session->lends());
-    c.session->ReadAvailable();
+    CHECK_FALSE(c.session->direct().lends());
+    c.session->Read();
   }
-  CHECK_FALSE(c.session->lends());
+  CHECK_FALSE(c.session->direct().lends());
   CHECK(c.queue_pair->lent.empty());
   CHECK(std::as_const(*c.session).engine().readable_bytes() == 6);
   CHECK(ReceiveReadable(*c.session, 1) == "c");
@@ -220,9 +224,9 @@ TEST_CASE("session: whatever else reads the link first takes out the message tha
   // The next is lent as the first was.
   c.queue_pair->in_link = {Data(2, "ijk")};
   CHECK(ReceiveDirect(*c.session, 1).empty());
-  CHECK(c.session->lends());
+  CHECK(c.session->direct().lends());
   CHECK(ReceiveReadable(*c.session, 9) == "ijk");
-  CHECK_FALSE(c.session->lends());
+  CHECK_FALSE(c.session->direct().lends());
 }
 
 TEST_CASE("session: many small messages in the link are not looked at one by one") {
@@ -230,34 +234,34 @@ TEST_CASE("session: many small messages in the link are not looked at one by one
   // Of the peer's credit, most has to come back.
   const uint32_t most = std::as_const(*c.session).engine().receive_buffers() / 4;
   for (uint32_t i = 0; i < most; ++i) c.queue_pair->in_link.push_back(Data(i, "ab"));
-  CHECK(c.session->DirectBytes() == 2 * most);
+  CHECK(c.session->direct().BytesInLink() == 2 * most);
   c.queue_pair->in_link.push_back(Data(most, "ab"));
-  CHECK(c.session->DirectBytes() == std::nullopt);
+  CHECK(c.session->direct().BytesInLink() == std::nullopt);
 }
 
 TEST_CASE("session: what is no usual Data, or comes behind unread bytes, is left to the queues") {
   Connected c = OverMemory();
   c.queue_pair->in_link = {Data(0, "abc", wire::kOobPend)};
-  CHECK_FALSE(c.session->ComesDirect());
-  CHECK(c.session->DirectBytes() == std::nullopt);
+  CHECK_FALSE(c.session->direct().Comes());
+  CHECK(c.session->direct().BytesInLink() == std::nullopt);
   CHECK(ReceiveDirect(*c.session, 10).empty());
-  c.session->ReadAvailable();
+  c.session->Read();
   CHECK(std::as_const(*c.session).engine().readable_bytes() == 3);
   c.queue_pair->in_link = {Data(1, "def")};
-  CHECK(c.session->DirectBytes() == std::nullopt);
+  CHECK(c.session->direct().BytesInLink() == std::nullopt);
   CHECK(ReceiveDirect(*c.session, 10).empty());
   // Who is told of the first has to learn what is behind it.
   Connected behind = OverMemory();
   behind.queue_pair->in_link = {Data(0, "abc"), Data(1, "d", wire::kOobPend)};
-  CHECK(behind.session->ComesDirect());
-  CHECK(behind.session->DirectBytes() == std::nullopt);
+  CHECK(behind.session->direct().Comes());
+  CHECK(behind.session->direct().BytesInLink() == std::nullopt);
   // One out of order ends the connection, as ever.
   Connected other = OverMemory();
   other.queue_pair->in_link = {Data(7, "def")};
-  CHECK_FALSE(other.session->ComesDirect());
+  CHECK_FALSE(other.session->direct().Comes());
   CHECK(ReceiveDirect(*other.session, 10).empty());
   CHECK(std::as_const(*other.session).engine().state() == engine::State::kEstablished);
-  other.session->ReadAvailable();
+  other.session->Read();
   CHECK(std::as_const(*other.session).engine().state() == engine::State::kAborted);
 }
 
@@ -280,18 +284,18 @@ TEST_CASE(
     "no other one ends it") {
   Connected c(10, std::make_unique<ScriptedQueuePair>(ScriptedQueuePair::Kind::kDevice));
   c.queue_pair->ready.push_back(SuspComm());
-  c.session->ReadAvailable();
+  c.session->Read();
   CHECK(c.session->moving());
   CHECK(c.session->has_unsent());
-  CHECK_FALSE(c.session->freezable());
-  CHECK_FALSE(c.session->may_sleep_in_read());
+  CHECK_FALSE(c.session->transfer().freezable());
+  CHECK_FALSE(c.session->sleeping_read().possible());
   CHECK(c.queue_pair->disconnects == 0);
-  c.session->LeadMove({});
+  c.session->moves().Lead({});
   CHECK(c.queue_pair->disconnects == 1);
   c.queue_pair->ended = true;
-  c.session->ReadAvailable();
+  c.session->Read();
   CHECK(c.session->moving());
-  c.session->LeadMove({});
+  c.session->moves().Lead({});
   CHECK_FALSE(c.session->moving());
   CHECK(c.session->link_ended());
   CHECK(c.session->cause().end == verbs::LinkEnd::kReset);
@@ -389,11 +393,11 @@ bool GoesOn(Device& device) {
   DeviceQueuePair* const queue_pair = queue.get();
   Connected c(10, std::move(queue));
   queue_pair->ready.push_back(SuspComm());
-  c.session->ReadAvailable();
-  c.session->LeadMove({});
+  c.session->Read();
+  c.session->moves().Lead({});
   queue_pair->ended = true;
-  c.session->ReadAvailable();
-  c.session->LeadMove({});
+  c.session->Read();
+  c.session->moves().Lead({});
   CHECK_FALSE(c.session->moving());
   CHECK_FALSE(device.crowded);
   return !c.session->link_ended() && c.session->engine().state() == engine::State::kEstablished &&
@@ -424,10 +428,10 @@ TEST_CASE("session: where that port cannot be had, it is followed from another")
 TEST_CASE("session: a peer that ends the link itself behind the SuspCommAck is followed all the same") {
   Connected c(10);
   c.queue_pair->ready.push_back(SuspComm());
-  c.session->ReadAvailable();
+  c.session->Read();
   REQUIRE(c.session->moving());
   c.queue_pair->ended = true;
-  c.session->ReadAvailable();
+  c.session->Read();
   CHECK(c.session->moving());
   CHECK_FALSE(c.session->link_ended());
   CHECK(c.session->engine().state() != engine::State::kAborted);
@@ -443,19 +447,19 @@ std::vector<std::byte> Update() {
 TEST_CASE("session: what the set-up has received already is progress of the first look") {
   Connected c(16);
   c.queue_pair->ready.push_back(Update());
-  CHECK(c.session->ReadAvailable());
+  CHECK(c.session->Read());
   CHECK(c.session->engine().stats().messages_in == 1);
-  CHECK_FALSE(c.session->ReadAvailable());
+  CHECK_FALSE(c.session->Read());
 }
 
 TEST_CASE("session: a look in vain of a caller that comes again touches nothing but the completions") {
   Connected c(16);
   c.queue_pair->flushes = 0;
-  CHECK_FALSE(c.session->PollAvailable());
+  CHECK_FALSE(c.session->Poll());
   CHECK(c.queue_pair->polls == 1);
   CHECK(c.queue_pair->reads + c.queue_pair->flushes == 0);
   c.queue_pair->ready.push_back(Update());
-  CHECK(c.session->PollAvailable());
+  CHECK(c.session->Poll());
   CHECK(c.session->engine().stats().messages_in == 1);
 }
 
@@ -464,7 +468,7 @@ TEST_CASE("session: a peer that never stops sending has one round at a time") {
   c.queue_pair->endless = true;
   c.queue_pair->again.assign(16, std::byte{});
   c.queue_pair->reads = 0;
-  c.session->ReadAvailable();
+  c.session->Read();
   CHECK(c.queue_pair->reads == 1);
 }
 

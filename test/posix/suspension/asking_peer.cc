@@ -226,7 +226,7 @@ void AskingPeer::Step(int also, int timeout_ms) {
   pollfd fds[2] = {{.fd = events != 0 ? link_ : -1, .events = events, .revents = 0},
                    {.fd = also, .events = POLLIN, .revents = 0}};
   ::poll(fds, 2, timeout_ms);
-  session_->ReadAvailable();
+  session_->Read();
 }
 
 void AskingPeer::Drive(const std::function<bool()>& done, const char* what) {

@@ -1,9 +1,8 @@
-// A Session's state, as another process gets it.
+#include "preload/socket/session_transfer.h"
+
 #include <utility>
 
-#include "core/base/archive.h"
-#include "preload/socket/session.h"
-#include "verbs/softiwarp/soft_rnic.h"
+#include "preload/socket/session_direct.h"
 
 namespace sdp::preload {
 namespace {
@@ -22,34 +21,32 @@ void Visit(Archive& ar, stats::TransferCounts& counts) {
 
 }  // namespace
 
-std::vector<std::byte> Session::Freeze() {
+std::vector<std::byte> Session::Transfer::Freeze() {
   Writer ar;
   Freeze(ar);
   return ar.Take();
 }
 
-void Session::Freeze(Writer& ar) {
-  KeepLent();
-  bool ended = link_ended_;
-  stats::TransferCounts transfers = recorder_.transfers();
+void Session::Transfer::Freeze(Writer& ar) {
+  s_.KeepLent();
+  bool ended = s_.link_ended_;
+  stats::TransferCounts transfers = s_.recorder_.transfers();
   ar.Flag(ended);
   Visit(ar, transfers);
-  ar.Sized([this](Writer& to) { engine_->Freeze(to); });
-  queue_pair_->portable()->Freeze(ar);
+  ar.Sized([this](Writer& to) { s_.engine_->Freeze(to); });
+  s_.queue_pair_->portable()->Freeze(ar);
 }
 
-std::unique_ptr<Session> Session::Blank(int fd, Memory memory) {
+std::unique_ptr<Session> Session::Transfer::Blank(int fd, Memory memory) {
   return std::make_unique<Session>(BlankEngine(), iwarp::Blank(fd, std::move(memory)));
 }
 
-std::unique_ptr<Session> Session::Thawed(Bytes frozen, int fd, Memory memory) {
+std::unique_ptr<Session> Session::Transfer::Thawed(Bytes frozen, int fd, Memory memory) {
   auto session = std::make_unique<Session>(BlankEngine(), nullptr);
-  return session->Thaw(frozen, fd, std::move(memory)) ? std::move(session) : nullptr;
+  return session->transfer().Thaw(frozen, fd, std::move(memory)) ? std::move(session) : nullptr;
 }
 
-bool Session::Thaw(Bytes frozen, int fd) { return Thaw(frozen, fd, iwarp::MemoryOf(*queue_pair_)); }
-
-bool Session::Thaw(Bytes frozen, int fd, Memory memory) {
+bool Session::Transfer::Thaw(Bytes frozen, int fd, Memory memory) {
   Reader ar(frozen);
   bool ended = false;
   uint64_t engine_size = 0;
@@ -62,15 +59,20 @@ bool Session::Thaw(Bytes frozen, int fd, Memory memory) {
   auto engine = engine::Engine::Thaw(engine_bytes);
   auto queue_pair = iwarp::Thaw(fd, ar.Take(ar.left()), std::move(memory));
   if (!engine || queue_pair == nullptr) return false;
-  *engine_ = std::move(*engine);
-  queue_pair_ = std::move(queue_pair);
-  recorder_.SetTransfers(transfers);
-  link_ended_ = ended;
-  kin_ = leaves_first_ = left_first_ = false;  // another process may have moved the connection
-  lent_.reset();
-  move_.reset();
-  failure_.reset();
+  *s_.engine_ = std::move(*engine);
+  s_.queue_pair_ = std::move(queue_pair);
+  s_.recorder_.SetTransfers(transfers);
+  s_.link_ended_ = ended;
+  s_.kinship_.Forget();  // another process may have moved the connection
+  s_.lent_.reset();
+  s_.move_.now.reset();
+  s_.move_.failure.reset();
   return true;
+}
+
+void Session::Transfer::ReadLittle(bool little) {
+  if (little) s_.KeepLent();
+  s_.reads_little_ = little;
 }
 
 }  // namespace sdp::preload

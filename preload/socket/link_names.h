@@ -1,0 +1,26 @@
+// The names of a connection's own that the descriptor of the application does not know: those of a kernel
+// RNIC's.
+#ifndef SDP_PRELOAD_SOCKET_LINK_NAMES_H_
+#define SDP_PRELOAD_SOCKET_LINK_NAMES_H_
+
+#include "preload/socket/address.h"
+#include "preload/socket/session.h"
+
+namespace sdp::preload {
+
+struct LinkNames {
+  Address local;
+  Address peer;
+};
+
+// Returns names of length 0 if the application's descriptor knows them.
+[[nodiscard]] LinkNames NamesOf(const Session& session);
+
+// Returns the descriptor to wait on for the connection. `fd`: the application's for it.
+[[nodiscard]] inline int LinkOf(const Session& session, int fd) {
+  return session.queue_pair().device() != nullptr ? session.queue_pair().event_fd() : fd;
+}
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_LINK_NAMES_H_
