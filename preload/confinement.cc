@@ -37,18 +37,15 @@ static_assert(std::size(kNumbers) == static_cast<size_t>(Call::kCount));
 
 // The other calls that the library makes for a socket at any time, and for its helper thread.
 constexpr long kOthers[] = {
-    SYS_socket,        SYS_bind,          SYS_listen,        SYS_accept4,         SYS_getsockopt,
-    SYS_setsockopt,    SYS_getsockname,   SYS_getpeername,   SYS_fcntl,           SYS_close,
-    SYS_ioctl,         SYS_dup,           SYS_sendfile,      SYS_eventfd2,        SYS_signalfd4,
-    SYS_epoll_ctl,     SYS_clone,         SYS_epoll_create1, SYS_epoll_pwait2,    SYS_clone3,
-    SYS_futex,         SYS_rseq,          SYS_madvise,       SYS_set_robust_list, SYS_mprotect,
-    SYS_openat,        SYS_newfstatat,    SYS_readlinkat,    SYS_unlinkat,        SYS_getdents64,
-    SYS_pread64,       SYS_lseek,         SYS_memfd_create,  SYS_ftruncate,       SYS_fallocate,
-    SYS_fstat,         SYS_rt_sigpending, SYS_rt_sigaction,  SYS_sigaltstack,     SYS_getrandom,
-    SYS_prlimit64,     SYS_geteuid,       SYS_getuid,        SYS_clock_gettime,   SYS_prctl,
-    SYS_exit,          SYS_socketpair,    SYS_dup3,          SYS_pwrite64,        SYS_renameat,
-    SYS_kill,          SYS_getrusage,     SYS_sched_yield,   SYS_capget,          SYS_timer_create,
-    SYS_timer_settime,
+    SYS_socket,      SYS_bind,         SYS_listen,      SYS_accept4,   SYS_getsockopt,      SYS_setsockopt,
+    SYS_getsockname, SYS_getpeername,  SYS_fcntl,       SYS_close,     SYS_ioctl,           SYS_dup,
+    SYS_sendfile,    SYS_eventfd2,     SYS_epoll_ctl,   SYS_clone,     SYS_epoll_create1,   SYS_epoll_pwait2,
+    SYS_clone3,      SYS_futex,        SYS_rseq,        SYS_madvise,   SYS_set_robust_list, SYS_mprotect,
+    SYS_openat,      SYS_newfstatat,   SYS_readlinkat,  SYS_unlinkat,  SYS_getdents64,      SYS_pread64,
+    SYS_lseek,       SYS_memfd_create, SYS_ftruncate,   SYS_fallocate, SYS_fstat,           SYS_rt_sigaction,
+    SYS_sigaltstack, SYS_getrandom,    SYS_prlimit64,   SYS_geteuid,   SYS_getuid,          SYS_clock_gettime,
+    SYS_prctl,       SYS_exit,         SYS_socketpair,  SYS_dup3,      SYS_pwrite64,        SYS_renameat,
+    SYS_kill,        SYS_getrusage,    SYS_sched_yield, SYS_capget,
 };
 
 bool Allows(std::span<const sock_filter> filter, long number) {

@@ -32,14 +32,6 @@ constexpr int kMostDeferred = 8;
 // Set by StandIn().
 constinit std::atomic<Critical::DefaultAction> default_action{nullptr};
 constinit std::atomic<bool> may_stand_in[NSIG] = {};
-// The value that EndLinkRead()'s signals carry, how many of them have come, and how many of these have ended
-// a read.
-constinit char nudge = 0;
-constinit std::atomic<uint32_t> nudges{0};
-constinit std::atomic<uint32_t> nudges_heeded{0};
-constexpr int64_t kMostNudgeSteps = 1000;
-constexpr long kNudgeStepNs = 50'000;
-
 struct Deferred {
   int number;
   siginfo_t info;
@@ -98,13 +90,9 @@ void Critical::Run(int number, siginfo_t* info, void* context) {
 }
 
 void Critical::Handle(int number, siginfo_t* info, void* context) {
-  if (IsNudge(*info)) [[unlikely]]
-    return TakeNudge(context);
   const bool first = pending_ == 0;
   if (depth_ == 0 || pending_ == kMostDeferred || EndsByItself(number)) {
     Run(number, info, context);
-    if (broken_off_ >= 0) [[unlikely]]
-      EndInterrupted(context);
     return;
   }
   Deferred& deferred = waiting.signals[static_cast<size_t>(pending_)];
@@ -123,40 +111,6 @@ void Critical::Handle(int number, siginfo_t* info, void* context) {
   }
   sigfillset(&interrupted->uc_sigmask);
   SignalTable::RemoveErrors(&interrupted->uc_sigmask);
-}
-
-// The program counter of a call that the kernel will restart is before the call's instruction. The call's
-// number is where its result would be.
-void Critical::EndInterrupted([[maybe_unused]] void* context) {
-#ifdef __x86_64__
-  auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
-  const auto call = registers[REG_RAX];
-  if ((call != SYS_recvfrom && call != SYS_recvmsg && call != SYS_read) || registers[REG_RDI] != broken_off_)
-    return;
-  const auto* const next = reinterpret_cast<const unsigned char*>(registers[REG_RIP]);
-  if (next[0] != 0x0f || next[1] != 0x05) return;  // syscall
-  registers[REG_RIP] += 2;
-  registers[REG_RAX] = -EINTR;
-  broken_off_ = kHasBrokenOff;
-#endif
-}
-
-bool Critical::IsNudge(const siginfo_t& info) {
-  return info.si_code == SI_QUEUE && info.si_value.sival_ptr == &nudge;
-}
-
-// A thread that is in a critical section in the middle of its read has left the system call, or a handler has
-// interrupted it there. One that is elsewhere is on its way to or from the call: it is not heeded, and comes
-// again.
-void Critical::TakeNudge(void* context) {
-  if (LinkRead::UnderWay()) {
-    if (broken_off_ != kHasBrokenOff) {
-      broken_off_ = LinkRead::fd();
-      EndInterrupted(context);
-    }
-    if (broken_off_ == kHasBrokenOff || depth_ > 0) nudges_heeded.fetch_add(1, std::memory_order_relaxed);
-  }
-  nudges.fetch_add(1, std::memory_order_release);
 }
 
 // Lives in RunDeferred()'s frame, which a handler may leave by a jump that the library does not see.
@@ -299,54 +253,6 @@ bool Critical::StandAside() {
       real.sigaction(number, &SignalTable::ActionOf(number), nullptr);
   }
   return true;
-}
-
-namespace {
-
-// Returns the signals that the thread blocks, from /proc; all of them if /proc does not tell.
-uint64_t SignalsBlockedBy(pid_t tid) {
-  constexpr uint64_t kAll = ~uint64_t{0};
-  char path[48];
-  snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
-  const int file = tid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-  if (file < 0) return kAll;
-  char text[4096];
-  const ssize_t size = real.read(file, text, sizeof text - 1);
-  real.close(file);
-  text[std::max<ssize_t>(size, 0)] = '\0';
-  const char* const line = strstr(text, "\nSigBlk:");
-  return line != nullptr ? strtoull(line + strlen("\nSigBlk:"), nullptr, 16) : kAll;
-}
-
-}  // namespace
-
-bool Critical::EndLinkRead(pthread_t thread, pid_t tid) {
-  if (!kEndsCalls || Confined() || !SignalTable::IsOwn()) return false;
-  const NoCancellation no_cancellation;
-  const uint64_t blocked = SignalsBlockedBy(tid);
-  const SignalTable::Lock lock;
-  for (int number = SIGRTMAX; number >= SIGRTMIN; --number) {
-    struct sigaction kernels {};
-    if ((blocked >> (number - 1) & 1) != 0 || !StandsIn(number)) continue;
-    if (real.sigaction(number, nullptr, &kernels) != 0 || kernels.sa_sigaction != &Handle) continue;
-    const uint32_t heeded = nudges_heeded.load(std::memory_order_relaxed);
-    // The thread cannot leave the library while the caller waits here with its lock. So the signal cannot
-    // meet the thread in a call of the program's. No more than one signal is on its way.
-    bool taken = true;
-    uint32_t before = 0;
-    for (int64_t step = 0; step < kMostNudgeSteps; ++step) {
-      if (taken) {
-        before = nudges.load(std::memory_order_relaxed);
-        if (pthread_sigqueue(thread, number, {.sival_ptr = &nudge}) != 0) return false;
-      }
-      const timespec pause{.tv_sec = 0, .tv_nsec = kNudgeStepNs};
-      nanosleep(&pause, nullptr);
-      taken = nudges.load(std::memory_order_acquire) != before;
-      if (nudges_heeded.load(std::memory_order_relaxed) != heeded) return true;
-    }
-    return false;
-  }
-  return false;
 }
 
 void Critical::TakeDefault(int number) {

@@ -34,34 +34,11 @@ class Critical {
   // blocks signals is in no handler, nor is one that jumped out of a handler with its mask restored.
   static bool IsInHandler();
   // The thread is about to jump, perhaps out of a handler that a section ran at its end. The handlers that
-  // still wait run first. `leaves`: the jump also leaves the call that a handler has interrupted.
-  static void BeforeJump(bool leaves) {
-    if (leaves && broken_off_ != kNothingBrokenOff) [[unlikely]]
-      broken_off_ = kNothingBrokenOff;
+  // still wait run first.
+  static void BeforeJump() {
     if (late_ != nullptr && depth_ == 0) [[unlikely]]
       RunRest();
   }
-  // Call before a fork in a handler: the kernel is not to restart the interrupted system call on `fd`,
-  // whatever SA_RESTART says. Returns false if it restarts the call nevertheless.
-  static bool BreakOff(int fd) {
-    broken_off_ = fd;
-    return kEndsCalls;
-  }
-  // Call before such a system call, since a delayed handler may have run before the call began. Returns true
-  // if the call is not to begin.
-  static bool BreaksOff(int fd) {
-    if (broken_off_ != fd) [[likely]]
-      return false;
-    broken_off_ = kHasBrokenOff;
-    return true;
-  }
-  // Call after such a system call. Returns true if it was broken off; the caller then does what the handler's
-  // return would have done.
-  static bool TakeBrokenOff() { return std::exchange(broken_off_, kNothingBrokenOff) == kHasBrokenOff; }
-  // Breaks off the link's read that another thread is in. That thread may be on its way from the read to a
-  // lock that the caller holds. Sends a signal that only the library handles and that the thread does not
-  // block. Returns false if there is no such signal or if it does not arrive.
-  static bool EndLinkRead(pthread_t thread, pid_t tid);
   // Call before an exec inside a critical section: the program gets the thread's own mask. A waiting signal
   // whose action is SIG_DFL, for which the library no longer stands in, takes effect.
   static void UnblockForExec();
@@ -93,18 +70,8 @@ class Critical {
  private:
   struct Late;
 
-#ifdef __x86_64__
-  static constexpr bool kEndsCalls = true;
-#else
-  static constexpr bool kEndsCalls = false;  // SA_RESTART would begin the call again
-#endif
-  static constexpr int kNothingBrokenOff = -1, kHasBrokenOff = -2;
-
   static void Handle(int number, siginfo_t* info, void* context);
   static struct sigaction Installed(int number, const struct sigaction& given);
-  static void EndInterrupted(void* context);
-  static bool IsNudge(const siginfo_t& info);
-  static void TakeNudge(void* context);
   static void Run(int number, siginfo_t* info, void* context);
   static void RunLate(int number, siginfo_t* info, const sigset_t& mask);
   static void RunDeferred();
@@ -117,8 +84,6 @@ class Critical {
   static inline thread_local volatile unsigned interrupting_ __attribute__((tls_model("initial-exec"))) = 0;
   // The number of handlers that wait.
   static inline thread_local volatile sig_atomic_t pending_ __attribute__((tls_model("initial-exec"))) = 0;
-  // A descriptor, or one of the two constants above.
-  static inline thread_local int broken_off_ __attribute__((tls_model("initial-exec"))) = kNothingBrokenOff;
   // The innermost RunDeferred() call in progress.
   static inline thread_local Late* late_ __attribute__((tls_model("initial-exec"))) = nullptr;
 };

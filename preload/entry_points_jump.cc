@@ -56,7 +56,7 @@ bool LeavesSleep(const __jmp_buf_tag& environment) {
 
 void BeforeJump(const __jmp_buf_tag& environment) {
   const bool leaves = LeavesSleep(environment);
-  Critical::BeforeJump(leaves);
+  Critical::BeforeJump();
   Jumps::Note(leaves);
 }
 

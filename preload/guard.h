@@ -110,27 +110,11 @@ class SleepMayBeCancelled {
   const int callers_;
 };
 
-// Marks the calling thread's sleep in a link's read, made without the socket's lock. No other thread sees
-// what the read takes until this thread has the lock again and calls Over().
-class LinkRead {
- public:
-  static void Begin(int fd) { fd_ = fd; }
-  static void GoOn(int fd) { fd_ = fd; }
-  static void Over() { fd_ = -1; }
-  static bool UnderWay() { return fd_ >= 0; }
-  static int fd() { return fd_; }  // -1: none
-
- private:
-  static inline thread_local volatile int fd_ __attribute__((tls_model("initial-exec"))) = -1;
-};
-
-// Saves and restores this thread's state around a signal handler, which may jump within itself and may
-// receive.
+// Saves and restores this thread's state around a signal handler, which may jump within itself.
 class HandlerInTheMiddle {
  public:
   HandlerInTheMiddle() = default;
   ~HandlerInTheMiddle() {
-    LinkRead::GoOn(link_read_);
     if (NoCancellation::depth_ == depth_) return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
     NoCancellation::callers_ = callers_;
@@ -144,7 +128,6 @@ class HandlerInTheMiddle {
   const int depth_ = NoCancellation::depth_;
   const int callers_ = NoCancellation::callers_;
   const NoCancellation::Sleeps sleeps_ = NoCancellation::sleeps_;
-  const int link_read_ = LinkRead::fd();
 };
 
 // Counts the calling thread's jumps, by longjmp and its like (entry_points_jump.cc). A jump within a handler
@@ -159,7 +142,6 @@ class Jumps {
       count_ = count_ + 1;
       total_.fetch_add(1, std::memory_order_relaxed);
       innermost_ = 0;
-      LinkRead::Over();
     }
     NoCancellation::NoteJump();
   }

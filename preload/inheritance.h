@@ -32,8 +32,6 @@ bool HasLingering();
 // Waits a moment for connects in the background to end, since a connect under way cannot be handed over.
 // Waits only once for each.
 void AwaitConnects();
-// Has threads that sleep in the read of such a socket's link leave it. They poll until UnlockSockets().
-void EndLinkReads(Heirloom which);
 // Locks all sockets, as fork does, and prepares them for a program that gets them from here. Returns a
 // close-on-exec descriptor for that program's AdoptSockets, or -1 if there is nothing to give or it is
 // impossible. Until UnlockSockets no other thread may use a socket, so that the state given is the last one.

@@ -84,25 +84,11 @@ int ToMilliseconds(const timespec* time) {
   return static_cast<int>(time->tv_sec * 1000 + (time->tv_nsec + 999'999) / 1'000'000);
 }
 
-// `receive()` is the call. One that does not sleep is no cancellation point: bytes half written to the link,
-// or just taken from it, would be lost with the thread.
-template <typename Receive>
-static ssize_t Take(int fd, int flags, Receive receive) {
-  if ((flags & MSG_DONTWAIT) != 0) {
-    const NoCancellation no_cancellation;
-    return receive();
-  }
-  const SleepMayBeCancelled here;
-  LinkRead::Begin(fd);
-  if (Critical::BreaksOff(fd)) [[unlikely]]
-    return Fail(EINTR);
-  return receive();
-}
-
+// No cancellation points: bytes half written to the link, or just taken from it, would be lost with the
+// thread.
 ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags) {
-  return Take(fd, flags, [=] {
-    return Confined() ? Read(fd, buffer, length, flags) : real.recv(fd, buffer, length, flags);
-  });
+  const NoCancellation no_cancellation;
+  return Confined() ? Read(fd, buffer, length, flags) : real.recv(fd, buffer, length, flags);
 }
 
 // For filters that allow no call with several pieces. Apart because of its stack: threads with stacks of 64
@@ -125,7 +111,8 @@ ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags) {
 ssize_t LinkRecvMessage(int fd, msghdr* message, int flags) {
   if (Confined()) [[unlikely]]
     return ReceiveInOnePiece(fd, message, flags);
-  return Take(fd, flags, [=] { return real.recvmsg(fd, message, flags); });
+  const NoCancellation no_cancellation;
+  return real.recvmsg(fd, message, flags);
 }
 
 ssize_t LinkSend(int fd, const void* buffer, size_t length, int flags) {

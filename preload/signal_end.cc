@@ -22,18 +22,12 @@ namespace {
 // kills the process and then its group.
 constexpr int64_t kSameEndNs = 100'000'000;
 
-// How often a thread that may hold bytes it has just read gets a moment to continue, and how long that is.
-constexpr int kMostDelays = 20;
-constexpr long kDelayNs = 1'000'000;
-
 constinit std::atomic<bool> guarded{false};
 constinit std::atomic<void (*)()> last_words_of_process{nullptr};
 // The process that a signal is ending, the signal, and the start time.
 constinit std::atomic<pid_t> ending{0};
 constinit std::atomic<int> first_signal{0};
 constinit std::atomic<int64_t> began_ns{0};
-constinit std::atomic<bool> comes_again{false};  // or has come
-thread_local int delays __attribute__((tls_model("initial-exec"))) = 0;
 thread_local bool ends_here __attribute__((tls_model("initial-exec"))) = false;
 
 int64_t NowNs() {
@@ -58,45 +52,6 @@ sigset_t Ending() {
   return set;
 }
 
-// Returns whether the thread is in a link's read, except asleep there with nothing read. A restarted call is
-// recognised by its program counter before the instruction, and by its number where the result would be.
-bool MayHaveRead([[maybe_unused]] const ucontext_t& interrupted) {
-  if (!LinkRead::UnderWay()) return false;
-#ifdef __x86_64__
-  const auto& registers = interrupted.uc_mcontext.gregs;
-  const auto call = registers[REG_RAX];
-  const auto* const next = reinterpret_cast<const unsigned char*>(registers[REG_RIP]);
-  const bool stands_before = next[0] == 0x0f && next[1] == 0x05;  // syscall
-  return !stands_before || (call != SYS_recvfrom && call != SYS_recvmsg && call != SYS_read) ||
-         registers[REG_RDI] != LinkRead::fd();
-#else
-  return true;
-#endif
-}
-
-// The signal comes again in a moment, sent to the process, since this thread may have ended by then.
-bool Delay(int number) {
-  if (delays >= kMostDelays) return false;
-  ++delays;
-  sigevent event{};
-  event.sigev_notify = SIGEV_SIGNAL;
-  event.sigev_signo = number;
-  timer_t timer;
-  if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) return false;
-  comes_again = true;
-  const itimerspec once{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = kDelayNs}};
-  return timer_settime(timer, 0, &once, nullptr) == 0;
-}
-
-// Waits for delayed signals, since their timers do not outlive an exec.
-void AwaitDelayed() {
-  if (!comes_again.load(std::memory_order_relaxed)) [[likely]]
-    return;
-  const NoCancellation no_cancellation;
-  const timespec longer{.tv_sec = 0, .tv_nsec = 2 * kDelayNs};
-  real.ppoll(nullptr, 0, &longer, nullptr);
-}
-
 // From here on, only signals that would end the process anyway may interrupt the thread.
 void BlockHandlers(int number, const ucontext_t& interrupted) {
   sigset_t mask;
@@ -116,7 +71,7 @@ void BlockHandlers(int number, const ucontext_t& interrupted) {
 
 // Returns whether this thread ends the process. False: another thread is ending it, or this one will do so a
 // moment later.
-bool MayEndIt(int number, const ucontext_t& interrupted) {
+bool MayEndIt(int number) {
   const int64_t now = NowNs();
   if (ending != 0) {
     // SIGPIPE comes from this thread's own write, to a peer that went first: no sign of impatience.
@@ -125,7 +80,6 @@ bool MayEndIt(int number, const ucontext_t& interrupted) {
     if (began != 0 && now - began >= kSameEndNs) Critical::TakeDefault(first_signal);
     return false;
   }
-  if (MayHaveRead(interrupted) && Delay(number)) return false;
   pid_t none = 0;
   if (!ending.compare_exchange_strong(none, getpid())) return false;
   ends_here = true;
@@ -136,7 +90,7 @@ bool MayEndIt(int number, const ucontext_t& interrupted) {
 
 void End(int number, const ucontext_t& interrupted) {
   const KeepErrno keep;
-  if (!MayEndIt(number, interrupted)) return;
+  if (!MayEndIt(number)) return;
   BlockHandlers(number, interrupted);
   const NoCancellation no_cancellation;
   last_words_of_process.load()();
@@ -162,7 +116,6 @@ bool SignalEnd::Unguard() {
 
 SignalEnd::Aside::Aside() {
   AwaitIfUnderWay();
-  AwaitDelayed();
   stood_in_ = Unguard();
 }
 
@@ -187,7 +140,6 @@ void SignalEnd::ForgetAfterFork() {
   ending = 0;
   ends_here = false;
   began_ns = 0;
-  comes_again = false;
   if (IsFirstOfNamespace()) Unguard();
 }
 

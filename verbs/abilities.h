@@ -1,9 +1,9 @@
 // What only some RNICs can do, with one interface for each ability.
 //
-// QueuePair::sleepable() and its like return an ability of that queue pair, or null where the RNIC lacks it.
-// The embedded RNIC's queue pairs have Portable, MovableRegions and FileSource; those on a TCP link are
-// Sleepable besides, those on a local link are Pollable and Direct. A kernel RNIC's have Pollable and
-// DeviceLink. The caller holds the lock, and keeps the rules, that rnic.h names.
+// QueuePair::portable() and its like return an ability of that queue pair, or null where the RNIC lacks it.
+// The embedded RNIC's queue pairs have Portable, MovableRegions and FileSource; those on a local link are
+// Pollable and Direct besides. A kernel RNIC's have Pollable and DeviceLink. The caller holds the lock, and
+// keeps the rules, that rnic.h names.
 #ifndef SDP_VERBS_ABILITIES_H_
 #define SDP_VERBS_ABILITIES_H_
 
@@ -27,54 +27,6 @@ class Connector;
 class QueuePair;
 
 // ----------------------------------------------------------------------------------------------------
-// Sleeping in the link's own read
-
-// Which thread owns the registered memory that received data may be placed in, while a thread sleeps in
-// ReadLinkBlocking.
-enum class SleeperMemory : uint8_t {
-  kOthers,  // another thread may move it or take it back: no data is placed during the sleep
-  kOwn,     // the sleeping thread owns it until it leaves ReadLinkBlocking
-};
-
-// The lock that the owner of a QueuePair holds around its calls. ReadLinkBlocking drops it during the sleep.
-class CallerLock {
- public:
-  virtual void lock() = 0;
-  virtual void unlock() = 0;
-
- protected:
-  ~CallerLock() = default;
-};
-// A CallerLock over a lock object such as std::unique_lock.
-template <typename Lock>
-class DroppedLock final : public CallerLock {
- public:
-  explicit DroppedLock(Lock& lock) : lock_(lock) {}
-  void lock() override { lock_.lock(); }
-  void unlock() override { lock_.unlock(); }
-
- private:
-  Lock& lock_;
-};
-
-// The ability of a thread to sleep in the link's own read, so that a message costs one system call.
-class Sleepable {
- public:
-  // Like QueuePair::ReadLink(), but sleeps when the link has no data, and drops `lock` during the sleep.
-  // Other threads may then call everything on the queue pair except ReadLink. The link's descriptor must be
-  // in blocking mode, interest().write must be false, and can_block() true. A signal, or a receive time-out
-  // of the descriptor, ends the sleep.
-  virtual ReadStatus ReadLinkBlocking(CallerLock& lock, SleeperMemory memory) = 0;
-  [[nodiscard]] virtual bool can_block() const = 0;
-  // Tells the queue pair that the thread asleep in ReadLinkBlocking will not come back to it, because of a
-  // jump (longjmp) or a signal that ends the process. That thread has read nothing.
-  virtual void AbandonReading() = 0;
-
- protected:
-  ~Sleepable() = default;
-};
-
-// ----------------------------------------------------------------------------------------------------
 // Moving to another process
 
 // The ability to move a connection to another process (fork, exec, a passed descriptor) together with its
@@ -83,7 +35,7 @@ class Sleepable {
 class Portable {
  public:
   // Returns true if Freeze() may be called: all completions were polled, no RDMA Read of ours is outstanding
-  // and no memory is registered. A thread may sleep in ReadLinkBlocking() if it has read nothing yet.
+  // and no memory is registered.
   [[nodiscard]] virtual bool freezable() const = 0;
   // Returns the whole state as bytes for the backend's own Thaw, including unsent payload and an incomplete
   // received message. Needs freezable(). The memory that received completions lend is not included: their
@@ -279,7 +231,6 @@ class DeviceLink {
 
 // The abilities of one queue pair; each is null where the queue pair lacks it.
 struct Abilities {
-  Sleepable* sleepable = nullptr;
   Portable* portable = nullptr;
   FileSource* file_source = nullptr;
   MovableRegions* movable_regions = nullptr;

@@ -16,8 +16,7 @@
 //    are the only calls that move bytes; event_fd() and interest() say when to call them.
 //
 // Threads: the objects are passive and unlocked. The caller serialises all calls on one QueuePair (or
-// Connector) with a lock of its own; only Sleepable::ReadLinkBlocking() drops that lock. Different objects
-// are independent.
+// Connector) with a lock of its own. Different objects are independent.
 //
 // errno is not part of this interface; causes are typed (LinkCause) and carry a text for people.
 #ifndef SDP_VERBS_RNIC_H_
@@ -42,8 +41,6 @@ class QueuePair {
 
   // --- Abilities that only some RNICs have; null where this one lacks it. Each lives as long as the queue
   // pair.
-  [[nodiscard]] Sleepable* sleepable() { return abilities_.sleepable; }
-  [[nodiscard]] const Sleepable* sleepable() const { return abilities_.sleepable; }
   [[nodiscard]] Portable* portable() { return abilities_.portable; }
   [[nodiscard]] const Portable* portable() const { return abilities_.portable; }
   [[nodiscard]] FileSource* file_source() { return abilities_.file_source; }
@@ -90,6 +87,8 @@ class QueuePair {
   // Like ReadLink(), but takes about one message of the usual largest size. The caller uses it at once, while
   // the core's own cache has it.
   virtual ReadStatus ReadSome() { return ReadLink(); }
+  // A thread sleeps next, until the link has more.
+  virtual void NoteSleep() {}
   // Takes the next completion; returns false if there is none.
   virtual bool PollCompletion(Completion* out) = 0;
 

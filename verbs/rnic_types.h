@@ -143,10 +143,9 @@ struct Interest {
 };
 
 enum class ReadStatus : uint8_t {
-  kProgress,     // bytes came in; poll completions
-  kWouldBlock,   // nothing is there (or, blocking, the link's receive time-out passed)
-  kInterrupted,  // blocking only: a signal handler ran
-  kEnded,        // the stream has ended; poll the remaining completions, then see cause()
+  kProgress,    // bytes came in; poll completions
+  kWouldBlock,  // nothing is there (or, blocking, the link's receive time-out passed)
+  kEnded,       // the stream has ended; poll the remaining completions, then see cause()
 };
 
 struct QpCounters {

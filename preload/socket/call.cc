@@ -17,7 +17,6 @@
 #include "preload/socket/departure.h"
 #include "preload/socket/holders.h"
 #include "preload/socket/lender.h"
-#include "preload/socket/sleeping_read.h"
 #include "preload/socket/upkeep.h"
 #include "preload/socket/urgent.h"
 #include "preload/socket/waiting.h"
@@ -51,8 +50,6 @@ StreamSocket::Call::Call(StreamSocket* socket, int fd, int flags, Way way)
 
 void StreamSocket::Call::Leave() {
   if (!std::exchange(inside_, false)) return;
-  // A thread that is cancelled in the link's read has not got it back.
-  if (!lock_.owns_lock()) lock_ = Lock(socket_->mutex_);
   if (!socket_->calls_inside_.Leave()) return;
   const KeepErrno keep;
   socket_->departure().EndForCalls(lock_);
@@ -106,78 +103,13 @@ StreamSocket::Call::Woke StreamSocket::Call::After(int error) {
   return error == 0 ? Woke::kLook : Woke::kOver;
 }
 
-bool StreamSocket::Call::MaySleepInLink() const {
-  const StreamSocket& s = *socket_;
-  return s.options_.kept.receive_timeout() == Duration::zero() && s.share_.with == nullptr &&
-         !s.sleeps_.reads_by_poll && s.session_->sleeping_read().possible();
-}
-
-int StreamSocket::Call::SleepForData(verbs::SleeperMemory memory, Awaited awaited) {
+int StreamSocket::Call::SleepForData(Awaited awaited) {
   StreamSocket& s = *socket_;
-  if (MaySleepInLink()) {
-    const bool large = memory == verbs::SleeperMemory::kOwn || s.session_->reads().in_bulk();
-    if (large || !s.waiting().LooksBeforeSleep()) return SleepInLink(memory);
-    const Time began = Now();
-    const Waiting::WaitMark mark = s.waiting().MarkWait(SinceSleep());
-    if (const auto outcome = s.waiting().LookBeforeSleep(lock_, kNever, awaited, mark, signals()))
-      return *outcome;
-    if (!MaySleepInLink()) return 0;
-    const int error = SleepInLink(memory);
-    s.waiting().NoteWait(awaited, mark, Now() - began);
-    return error;
-  }
   const Time deadline = Deadline();
   const int error = s.waiting().WaitForChange(lock_, fd_, deadline, signals(), awaited, SinceSleep());
-  // Over a local link another thread may have read, and the handler have run before this one slept again.
-  if (error == 0 && s.OnLocalLink() && s.urgent().UrgentInterrupts()) return EINTR;
+  // Another thread may have read, and the handler have run before this one slept again.
+  if (error == 0 && s.urgent().UrgentInterrupts()) return EINTR;
   return error == EAGAIN && Now() < deadline ? 0 : error;
-}
-
-// The link's own read restarts after a signal handler exactly when TCP's would (SA_RESTART).
-int StreamSocket::Call::SleepInLink(verbs::SleeperMemory memory) {
-  StreamSocket& s = *socket_;
-  (void)s.urgent_mark_.TakeRaised();
-  lock_.release();
-  std::unique_lock own(s.mutex_.own(), std::adopt_lock);
-  verbs::DroppedLock dropped(own);
-  const CallMark mark;
-  s.sleeps_.reader.Set(&mark);
-  struct Sleeping {
-    StreamSocket& socket;
-    bool cancelled = true;
-    ~Sleeping() {
-      if (!socket.session_->being_read()) socket.sleeps_.reader.Clear();
-      LinkRead::Over();
-      if (!cancelled) return;
-      if (socket.share_.with != nullptr) socket.holders().EnterShared();  // the others may read
-      if (socket.share_.with != nullptr) socket.holders().LeaveShared();
-      socket.board_.WakeAll();  // as below
-      socket.departure().LetGoOn();
-    }
-  };
-  verbs::ReadStatus status;
-  {
-    Sleeping sleeping{.socket = s};
-    status = s.session_->sleeping_read().Read(dropped, memory);
-    sleeping.cancelled = false;
-  }
-  own.release();
-  lock_ = Lock(s.mutex_, std::adopt_lock);
-  if (s.share_.with != nullptr) s.mutex_.Enter();  // a fork came meanwhile
-  if (s.state_ == State::kSdp) {
-    // What the call takes it publishes at its end.
-    const bool taken = s.engine().readable_bytes() != 0;
-    if (!taken || s.session_->link_ended() || s.board_.observed() || s.board_.has_owner())
-      s.AfterProgress(/*publish=*/!taken);
-  }
-  s.board_.WakeAll();  // another reader has to take over the link
-  s.departure().LetGoOn();
-  if (Critical::TakeBrokenOff()) return 0;
-  if (status == verbs::ReadStatus::kInterrupted || s.urgent().UrgentInterrupts()) return EINTR;
-  if (status != verbs::ReadStatus::kWouldBlock) return 0;
-  // Not asleep at all: another process that shares the file made it non-blocking.
-  s.numbers_.ForgetFlags();
-  return s.numbers_.IsNonblocking(s.NumberNow(fd_)) ? EAGAIN : 0;
 }
 
 ssize_t StreamSocket::Call::Done(size_t bytes) {

@@ -44,10 +44,9 @@ class StreamSocket::Call {
   [[nodiscard]] bool Usable(bool enough = false) { return !socket_->foreign() || Regain(enough); }
   // Sleeps until something may have changed, `until` at the latest.
   Woke Sleep(Time until = kNever);
-  // Sleeps until there is something to read, in the link's own read where that may be. Returns 0 (look
-  // again), EINTR, or EAGAIN (Deadline() has passed). `memory`: whose memory is lent to be filled. `awaited`:
-  // kData or kMessage.
-  int SleepForData(verbs::SleeperMemory memory, Awaited awaited = Awaited::kData);
+  // Sleeps until there is something to read. Returns 0 (look again), EINTR, or EAGAIN (Deadline() has
+  // passed). `awaited`: kData or kMessage.
+  int SleepForData(Awaited awaited = Awaited::kData);
   // Says whether the call ends: with `error`, an errno or 0, or because the socket was closed meanwhile.
   Woke After(int error);
 
@@ -69,8 +68,6 @@ class StreamSocket::Call {
   bool Regain(bool enough);
   // A call sleeps piece by piece. A handler that runs between two pieces interrupts it, too.
   const HandlerWatch& SinceSleep() { return since_sleep_ ? *since_sleep_ : since_sleep_.emplace(); }
-  [[nodiscard]] bool MaySleepInLink() const;
-  int SleepInLink(verbs::SleeperMemory memory);
   void Leave();
 
   StreamSocket* const socket_;

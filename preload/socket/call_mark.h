@@ -7,12 +7,9 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <cstdint>
 
-#include "preload/allowed_calls.h"
-#include "preload/critical.h"
 #include "preload/guard.h"
 
 namespace sdp::preload {
@@ -42,19 +39,10 @@ class Sleeper {
  public:
   void Set(const CallMark* mark) {
     thread_ = pthread_self();
-    tid_ = ThreadId();
     mark_ = mark;
     jumps_ = Jumps::Count();
   }
   void Clear() { mark_ = nullptr; }
-  // If another thread sleeps in a link's read, ends that read now, with nothing read. The caller holds the
-  // lock that the thread takes after the read. Returns false if there is no such thread, or it could not be
-  // reached.
-  [[nodiscard]] bool End() const {
-    return mark_ != nullptr && !IsCaller() && Critical::EndLinkRead(thread_, tid_);
-  }
-  // In the child of a fork.
-  static void ForgetThreadId() { thread_id_ = 0; }
   [[nodiscard]] bool Is(pthread_t thread) const {
     return mark_ != nullptr && pthread_equal(thread_, thread) != 0;
   }
@@ -72,15 +60,7 @@ class Sleeper {
   }
 
  private:
-  // Returns 0 where asking is not allowed.
-  static pid_t ThreadId() {
-    if (thread_id_ == 0 && !Confined()) thread_id_ = gettid();
-    return thread_id_;
-  }
-
-  static inline thread_local pid_t thread_id_ __attribute__((tls_model("initial-exec"))) = 0;
   pthread_t thread_{};
-  pid_t tid_ = 0;
   const CallMark* mark_ = nullptr;
   uint32_t jumps_ = 0;
 };

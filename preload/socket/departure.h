@@ -15,13 +15,10 @@ class StreamSocket::Departure {
   enum class ProcessEnd : bool { kExit, kExec };
   // Takes one step, without waiting, before the process ends or an exec closes the descriptors. What was sent
   // must leave, and the peer must learn that no more comes. Returns true if this socket no longer holds the
-  // process up. `interrupted`: a thread that a signal has taken out of its call for good, or 0. Must not be
-  // called in a handler.
-  [[nodiscard]] bool StepToEnd(ProcessEnd how, pthread_t interrupted);
+  // process up. Must not be called in a handler.
+  [[nodiscard]] bool StepToEnd(ProcessEnd how);
   // Ends the connection in a handler, or without memory, as far as that needs no wait for the peer.
   void EndAtOnce();
-  // Has RunLinger go on after a reader's sleep, if the socket was closed meanwhile.
-  void LetGoOn();
   // Keeps the connection for threads that sleep in calls, when the last descriptor is about to be closed.
   // Returns false if it does not.
   bool KeepForCalls(int fd);

@@ -14,9 +14,6 @@ class StreamSocket::Forking {
   // already.
   bool LockForFork();
   void UnlockAfterFork();
-  // Has threads leave the link's read, before a fork or before the connection is given away. Threads wait by
-  // poll until UnlockAfterFork(). A thread that cannot be reached keeps the connection until it wakes.
-  void EndLinkRead(Time deadline);
   // Before ShareWithChild(), asks back memory that the peer knows of, which keeps the connection to this
   // process (SDP 9.5.4, 9.5.5). Waits for a receive buffer to come back; a copy replaces a send buffer.
   void SettleLoans(Time deadline);

@@ -30,7 +30,6 @@ class StreamSocket::Giving {
  private:
   bool GiveConnection(Giver giver, Guests& guests, Handover::Connection* out);
   [[nodiscard]] bool ComeToRest(Time deadline);
-  SharedConnection::View LockToGive(bool brings, Time deadline);
 
   StreamSocket& s_;
 };

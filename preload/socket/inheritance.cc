@@ -263,7 +263,6 @@ void LockSockets() {
 
 int SealSockets(Heirloom which, Giver giver) {
   AwaitConnects();
-  EndLinkReads(which);
   LockSockets();
   return Seal(Heirlooms(which), giver, Receiver::kAnybody, {});
 }

@@ -35,7 +35,7 @@ void LinkMove::NoteLeft(Time now) {
   deadline_ = rest_ends_ + config().handshake_timeout;
 }
 
-void LinkMove::Connect(std::shared_ptr<verbs::QueuePair>* left, const Address& peer, const Hello& hello,
+void LinkMove::Connect(std::unique_ptr<verbs::QueuePair>* left, const Address& peer, const Hello& hello,
                        const verbs::QpOptions& qp, Time now) {
   const KeepErrno keep;
   hello_ = hello;

@@ -56,7 +56,7 @@ class LinkMove {
   // the kernel allows, since the peer checks them (step 1). `peer`: the other end, where the queue pair does
   // not know it. `hello`, `qp`: for the set-up as connecting peer. *left may be another queue pair
   // afterwards.
-  void Connect(std::shared_ptr<verbs::QueuePair>* left, const Address& peer, const Hello& hello,
+  void Connect(std::unique_ptr<verbs::QueuePair>* left, const Address& peer, const Hello& hello,
                const verbs::QpOptions& qp, Time now);
   void Step(verbs::QueuePair& left, Time now);
   // between_links() holds, and no other link will come: removes what is left of the move.
@@ -83,7 +83,7 @@ class LinkMove {
   LinkMove(uint16_t port, Duration rest, Time now);
 
   // kLink: the first step, and each further one.
-  virtual void BeginLink(std::shared_ptr<verbs::QueuePair>* left, Time now) = 0;
+  virtual void BeginLink(std::unique_ptr<verbs::QueuePair>* left, Time now) = 0;
   virtual void StepLink(verbs::QueuePair& /*left*/, Time /*now*/) {}
   // The connector has failed. Returns true if another one has taken its place.
   virtual bool TryOtherwise(verbs::QueuePair& /*left*/, Time /*now*/) { return false; }

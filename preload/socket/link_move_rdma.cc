@@ -30,7 +30,7 @@ class RdmaLinkMove final : public LinkMove {
   [[nodiscard]] bool speaks_first() const override { return true; }
 
  private:
-  void BeginLink(std::shared_ptr<verbs::QueuePair>* left, Time now) override {
+  void BeginLink(std::unique_ptr<verbs::QueuePair>* left, Time now) override {
     if (auto next = (*left)->device()->Leave())
       *left = std::move(next);  // the old one is destroyed: its port is free
     ConnectAgain(**left, now);

@@ -53,7 +53,7 @@ class TcpLinkMove final : public LinkMove {
   [[nodiscard]] bool speaks_first() const override { return config().mpa_peer_to_peer; }
 
  private:
-  void BeginLink(std::shared_ptr<verbs::QueuePair>* left, Time now) override;
+  void BeginLink(std::unique_ptr<verbs::QueuePair>* left, Time now) override;
   void StepLink(verbs::QueuePair& left, Time now) override;
   void NoteDelivered(const verbs::QueuePair& left, Time now);
   void BindToSource(int fd);
@@ -92,7 +92,7 @@ void TcpLinkMove::BindToSource(int fd) {
   if (result != 0 && error != EINVAL) NoteOtherPort(error);
 }
 
-void TcpLinkMove::BeginLink(std::shared_ptr<verbs::QueuePair>* left, Time now) {
+void TcpLinkMove::BeginLink(std::unique_ptr<verbs::QueuePair>* left, Time now) {
   const int fd = (*left)->event_fd();
   Unconnect(fd);
   BindToSource(fd);

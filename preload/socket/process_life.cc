@@ -113,14 +113,14 @@ std::vector<SocketRef> AllWithTasks() {
 constinit std::atomic<uint64_t> steps_to_end{0};
 
 // Ends all connections. Serves them in turn, since one may be the other's peer.
-void EndConnections(StreamSocket::Departure::ProcessEnd how, Time deadline, pthread_t interrupted = {}) {
+void EndConnections(StreamSocket::Departure::ProcessEnd how, Time deadline) {
   const std::vector<SocketRef> sockets = AllWithTasks();
   for (Duration rest = kRestBetweenSteps;; rest = std::min(2 * rest, kLongestRest)) {
     bool all = true;
     for (const SocketRef& socket : sockets) {
       if (Now() >= deadline) return;
       IfThereIsMemory([&] {
-        if (!static_cast<StreamSocket*>(socket.get())->departure().StepToEnd(how, interrupted)) all = false;
+        if (!static_cast<StreamSocket*>(socket.get())->departure().StepToEnd(how)) all = false;
       });
       ++steps_to_end;
     }
@@ -135,17 +135,15 @@ void EndConnectionsAtOnce() {
 
 // --- A signal ends the process: its handler waits in one thread, and the helper does the work.
 
-constinit std::atomic<pthread_t> interrupted_thread{};
 constinit std::atomic<bool> all_said{false};
 
 void EndInHelper() {
   StreamSocket::NoteProcessEnds();
-  EndConnections(StreamSocket::Departure::ProcessEnd::kExit, EndOfPatience(), interrupted_thread);
+  EndConnections(StreamSocket::Departure::ProcessEnd::kExit, EndOfPatience());
   all_said = true;
 }
 
 void SayLastWords() {
-  interrupted_thread = pthread_self();
   if (!Background::TakeOver(EndInHelper)) return EndConnectionsAtOnce();
   const Time deadline = EndOfPatience() + kPatienceForLastStep;
   uint64_t seen = 0;
@@ -174,17 +172,8 @@ void AwaitConnects() {
   ForEachSocket([](StreamSocket* socket) { socket->connector().NoteWaitedForConnect(); });
 }
 
-void EndLinkReads(Heirloom which) {
-  const Time patience = Now() + kPatienceForPeers;
-  ForEachNumber([which, patience](int fd, StreamSocket* socket) {
-    const bool passed = which == Heirloom::kAll || (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
-    if (passed) IfThereIsMemory([&] { socket->forking().EndLinkRead(patience); });
-  });
-}
-
 void PrepareFork() {
   AwaitConnects();
-  EndLinkReads(Heirloom::kAll);
   Background::RestForFork();
   readiness_at_fork.lock_table();
   AllSockets::Lock();
@@ -225,7 +214,6 @@ void ChildAfterFork() {
   iwarp::ForgetMemoriesInChild();
   QuietLinks::ForgetAfterFork();
   Waiter::ForgetAfterFork();
-  Sleeper::ForgetThreadId();
   Background::UnlockAfterFork();
   QuietLinks::UnlockAfterFork();
   readiness_at_fork.disown_in_child();

@@ -11,8 +11,7 @@
 namespace sdp::preload {
 
 // As ppoll, except that a signal handler installed with SA_RESTART runs and the sleep continues. Any other
-// handler runs and ends the sleep with EINTR. `fds` has room for one entry more than `count`. A sleep that
-// may be cancelled.
+// handler runs and ends the sleep with EINTR. A sleep that may be cancelled.
 int PollRestarting(pollfd* fds, nfds_t count, Time deadline);
 // As ppoll, for any number of descriptors (unbounded_poll.h). A sleep that may be cancelled.
 int PollOnce(pollfd* fds, nfds_t count, Time deadline);

@@ -40,8 +40,6 @@ class Session {
   // --- What a session does besides. Each class has a header; an object of it serves one call.
   class Direct;  // past the queues, over a link that is memory
   inline Direct direct();
-  class SleepingRead;  // a thread sleeps in the link's read
-  inline SleepingRead sleeping_read();
   class Transfer;  // to another process
   inline Transfer transfer();
   class Moves;  // to another link, at the peer's request
@@ -79,8 +77,6 @@ class Session {
   [[nodiscard]] std::shared_ptr<const verbs::Peek> Peek() {
     return queue_pair_->pollable() != nullptr ? queue_pair_->pollable()->peek() : nullptr;
   }
-  // Returns true if a thread sleeps in the link's read. Then no other thread may read.
-  [[nodiscard]] bool being_read() const { return read_ != 0; }
   LinkReads& reads() { return reads_; }
   const LinkReads& reads() const { return reads_; }
   // Returns true if so much is unread that Read() takes nothing more off the link: moving it to another
@@ -118,9 +114,7 @@ class Session {
     return move_.failure ? *move_.failure : queue_pair_->cause();
   }
   // Returns true if a write has failed because the link ended, and no thread has read that end yet.
-  [[nodiscard]] bool end_unread() const {
-    return !link_ended_ && !being_read() && !moving() && queue_pair_->send_failed();
-  }
+  [[nodiscard]] bool end_unread() const { return !link_ended_ && !moving() && queue_pair_->send_failed(); }
   // Returns true if only time and the peer can finish something: bytes to send, or a handshake message to
   // wait for.
   [[nodiscard]] bool has_unsent() const;
@@ -141,11 +135,9 @@ class Session {
   [[nodiscard]] bool between_links() const { return move_.now != nullptr && move_.now->between_links(); }
 
   std::unique_ptr<engine::Engine> engine_;
-  std::shared_ptr<verbs::QueuePair> queue_pair_;  // a thread in SleepingRead has a share of it
+  std::unique_ptr<verbs::QueuePair> queue_pair_;
   stats::MessageRecorder recorder_;
   LinkReads reads_;
-  uint32_t read_ = 0;       // the number of the SleepingRead in progress; 0: none
-  uint32_t last_read_ = 0;  // the last such number
   bool link_ended_ = false;
   bool changed_ = true;        // Transfer::changed
   bool reads_little_ = false;  // Transfer::ReadLittle

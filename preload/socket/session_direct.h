@@ -67,8 +67,7 @@ class Session::Direct {
  private:
   // Returns the link if the next message may be taken off it.
   [[nodiscard]] verbs::Direct* Link() const {
-    return s_.reads_little_ || s_.link_ended_ || s_.being_read() || s_.moving() ? nullptr
-                                                                                : s_.queue_pair_->direct();
+    return s_.reads_little_ || s_.link_ended_ || s_.moving() ? nullptr : s_.queue_pair_->direct();
   }
   // The message stays in the link while it is unread, until something else is read from there (KeepLent).
   void Lend(verbs::Direct* link, Bytes header, const verbs::Direct::Arrived& arrived);

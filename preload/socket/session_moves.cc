@@ -68,7 +68,7 @@ bool Session::Moves::Lead(const Address& peer) {
     return false;
   }
   if (m_.now == nullptr && s_.moving()) Begin();
-  if (m_.now == nullptr || m_.now->phase() != LinkMove::Phase::kLeft || s_.being_read()) return false;
+  if (m_.now == nullptr || m_.now->phase() != LinkMove::Phase::kLeft) return false;
   const Time now = Now();
   if (m_.now->resting(now) && s_.engine_->state() != engine::State::kAborted) return false;
   constexpr engine::Options kOwn;
@@ -122,11 +122,7 @@ bool Session::Moves::TakeStep() {
         if (m_.now->stuck(now)) Fail(m_.now->Cause(ETIMEDOUT, "the peer does not take what is on its way"));
         return false;
       }
-      if (!s_.being_read()) {
-        s_.EndLink();
-      } else {
-        real.shutdown(s_.queue_pair_->event_fd(), SHUT_RD);  // wakes that thread
-      }
+      s_.EndLink();
       return false;
     case Phase::kNewLink:
       return Finish(now);

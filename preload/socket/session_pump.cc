@@ -1,14 +1,12 @@
-#include "preload/socket/session.h"
-
 #include <poll.h>
 
 #include <utility>
 #include <variant>
 
 #include "preload/confinement.h"
+#include "preload/socket/session.h"
 #include "preload/socket/session_direct.h"
 #include "preload/socket/session_moves.h"
-#include "preload/socket/sleeping_read.h"
 
 namespace sdp::preload {
 namespace {
@@ -170,7 +168,7 @@ bool Session::TakeCompletions() {
         engine_->HandleSendCompleted(completion.id);
         break;
       case verbs::Opcode::kRdmaRead:
-        if (completion.id != SleepingRead::kNudge) recorder_.NoteReadDone();
+        recorder_.NoteReadDone();
         engine_->HandleRdmaReadCompleted(completion.id);
         break;
       case verbs::Opcode::kRdmaWrite:
@@ -209,7 +207,7 @@ void Session::EndLink() {
 
 bool Session::Read(ReadFor wanted) {
   if (link_ended_) return false;
-  if (being_read() || full()) {  // the reading thread takes what comes; data to send must not wait for it
+  if (full()) {  // data to send must not wait for the reader
     Pump();
     return false;
   }
@@ -234,7 +232,7 @@ bool Session::Read(ReadFor wanted) {
 
 bool Session::Poll(PollFor wanted) {
   verbs::Pollable* const pollable = queue_pair_->pollable();
-  if (pollable == nullptr || link_ended_ || being_read() || moving() || full()) return Read(ReadFor::kSome);
+  if (pollable == nullptr || link_ended_ || moving() || full()) return Read(ReadFor::kSome);
   KeepLent();
   changed_ = changed_ || queue_pair_->unsent_bytes() != 0;
   const ReadStatus status = pollable->PollLink(wanted);

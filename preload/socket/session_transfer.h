@@ -18,9 +18,7 @@ class Session::Transfer {
 
   // Returns false if the connection stays with its process: a child of fork must not destroy such a session.
   [[nodiscard]] bool portable() const { return s_.queue_pair_->portable() != nullptr; }
-  [[nodiscard]] bool freezable() const { return !s_.being_read() && at_rest(); }
-  // Returns what freezable() does, although a thread sleeps in the link's read.
-  [[nodiscard]] bool at_rest() const {
+  [[nodiscard]] bool freezable() const {
     return !s_.moving() && s_.engine_->freezable() && portable() && s_.queue_pair_->portable()->freezable();
   }
   // Needs freezable().

@@ -72,9 +72,7 @@ struct Connecting {
 // How threads sleep for a connection.
 struct Sleeps {
   PollBudget budget{config().poll};
-  Sleeper reader;              // while Session::being_read()
-  bool reads_by_poll = false;  // from Forking::EndLinkRead until UnlockAfterFork
-  uint8_t not_at_bell = 0;     // so many of the next sleeps are in poll
+  uint8_t not_at_bell = 0;  // so many of the next sleeps are in poll
 };
 
 // Tells a stream of small writes: many in a short time, and nothing comes back. The program has not asked for

@@ -224,8 +224,10 @@ class StreamSocket final : public Socket {
   }
   // Returns true if the link is a local one.
   [[nodiscard]] bool OnLocalLink() const;
-  // Returns true if threads sleep in Send or Receive on a local link: there they sleep in poll.
-  [[nodiscard]] bool HasSleepers() const { return calls_inside_.count() != 0 && OnLocalLink(); }
+  // Returns true if threads sleep in Send or Receive, and hear of all that comes.
+  [[nodiscard]] bool HasSleepers() const {
+    return calls_inside_.count() != 0 && (share_.with == nullptr || OnLocalLink());
+  }
   [[nodiscard]] Report::Names names() const {
     return {.fd = numbers_.any(), .local = names_.local, .peer = names_.peer, .sdp_peer = names_.sdp_peer};
   }

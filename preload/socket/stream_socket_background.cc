@@ -72,14 +72,14 @@ Background::Wait StreamSocket::Upkeep::RunInBackground(Time now) {
     s_.session_->Abort();
     s_.AfterProgress();
   }
-  if (s_.use_.calls != s_.use_.calls_seen || s_.session_->being_read() || s_.HasSleepers()) {
+  if (s_.use_.calls != s_.use_.calls_seen || s_.HasSleepers()) {
     // The application is at it: it does this itself, and cheaper.
     s_.use_.calls_seen = s_.use_.calls;
     s_.session_->Pump();
     s_.AfterProgress();  // a thread may be about to sleep for the room that there is now
     if (!s_.session_->has_unsent() || s_.LinkFd() < 0) return TrimmedWait(now);
-    // A reader in its sleep brings credit, but does not see that the link takes bytes again.
-    if (s_.session_->being_read()) {
+    // A sleeper brings credit, but may not see that the link takes bytes again.
+    if (s_.HasSleepers() && s_.queue_pair().pollable() == nullptr) {
       Background::Wait wait = IdleWait();
       if (s_.queue_pair().interest().write)
         wait = {
@@ -126,14 +126,6 @@ Background::Wait StreamSocket::Departure::RunLinger(Time now) {
   // make.
   if (s_.session_ == nullptr || s_.lingering_.fd() < 0 || s_.share_.given_up) return {.done = true};
   if (!s_.session_->moving()) s_.holders().OnlyLooks();
-  if (s_.session_->being_read()) {
-    // The session is that thread's until it wakes up; the end of the link wakes it, where the link is this
-    // process's to end.
-    if (!s_.share_.closing_unsent && now >= s_.lingering_.until() && !s_.session_->link_ended())
-      s_.session_->Abort();
-    if (s_.share_.closing_unsent) return {.deadline = kNever};  // it says when it has
-    return {.deadline = now < s_.lingering_.until() ? s_.lingering_.until() : now + Background::kGrace};
-  }
   if (s_.share_.closing_unsent && s_.share_.with == nullptr) {
     // The others have gone before us: the end is ours to make.
     s_.share_.closing_unsent = false;

@@ -24,7 +24,6 @@
 #include "preload/socket/looks.h"
 #include "preload/socket/server.h"
 #include "preload/socket/session_transfer.h"
-#include "preload/socket/sleeping_read.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/tcp_info.h"
@@ -150,14 +149,6 @@ int StreamSocket::Shutdown(int fd, int how) {
   }
   if (tcp_.receive_shut && !e.can_send()) e.RefuseReceive();
   session_->Pump();
-  if (tcp_.receive_shut && !e.can_send() && session_->being_read() && !session_->has_unsent()) {
-    // A thread sleeps in the link's own read, and only the link's end wakes it. All we had to say has left:
-    // this end is none of the peer's.
-    tcp_.abort_noted = true;
-    real.shutdown(fd, SHUT_RD);
-  } else if (tcp_.receive_shut && session_->being_read() && !sleeps_.reader.End()) {
-    session_->sleeping_read().Nudge();
-  }
   board_.Bump();
   AfterProgress();
   upkeep().LeaveToBackground();
@@ -238,7 +229,7 @@ int StreamSocket::Departure::CloseLast(Lock& lock, int fd) {
   QuietLinks::Leave(&s_.quiet_);
   if (s_.foreign()) {
     s_.state_ = State::kClosed;
-    if (s_.session_ == nullptr || !s_.session_->being_read()) DropSession();  // else that thread is in it
+    DropSession();
     return CloseNumber(fd);
   }
   s_.lender().MendJump(lock, fd, __builtin_frame_address(0));
@@ -257,12 +248,9 @@ int StreamSocket::Departure::CloseLast(Lock& lock, int fd) {
       }
     }
   }
-  // Not over yet: our last bytes, or the peer's DisConn, or a thread that still sleeps in a read. The number
-  // is the application's again at once.
-  const bool over =
-      s_.session_->link_ended() ||
-      (s_.share_.closing_unsent && !s_.holders().keeps_from_others() && !s_.session_->being_read()) ||
-      MayGoAtOnce(fd);
+  // Not over yet: our last bytes, or the peer's DisConn. The number is the application's again at once.
+  const bool over = s_.session_->link_ended() ||
+                    (s_.share_.closing_unsent && !s_.holders().keeps_from_others()) || MayGoAtOnce(fd);
   if (!over) s_.lingering_.Begin(DescriptorToLinger(lock, fd));
   if (s_.state_ != State::kSdp) {  // another thread has taken its peer away meanwhile
     s_.state_ = State::kClosed;
@@ -273,7 +261,7 @@ int StreamSocket::Departure::CloseLast(Lock& lock, int fd) {
   s_.board_.TellClosed();
   const int result = CloseNumber(fd);
   if (s_.lingering_.fd() < 0) {
-    if (!s_.session_->being_read()) DropSession();
+    DropSession();
     return result;
   }
   LingerOn();
@@ -316,8 +304,8 @@ void StreamSocket::Departure::EndStream() {
 // may go as well: its FIN tells the peer as much as the wait for the second DisConn would, and the kernel
 // answers what comes for it with a reset, as on TCP. A helper that has the task may hold the file.
 bool StreamSocket::Departure::MayGoAtOnce(int fd) {
-  if (s_.share_.closing_unsent || s_.share_.with != nullptr || s_.session_->being_read() ||
-      s_.session_->moving() || s_.queue_pair().device() != nullptr || Background::Holds(&s_.task_))
+  if (s_.share_.closing_unsent || s_.share_.with != nullptr || s_.session_->moving() ||
+      s_.queue_pair().device() != nullptr || Background::Holds(&s_.task_))
     return false;
   bool is_first = s_.OnLocalLink() && s_.engine().state() == engine::State::kSendClosed;
   for (int i = 0; i < kMostReads && is_first && !s_.session_->MaySleep(); ++i) {
@@ -342,9 +330,7 @@ bool StreamSocket::Departure::KinHasAll(int fd) const {
 // -1: the link may go with `fd`. Its FIN behind our DisConn tells the peer as much as the wait for its own
 // DisConn would; what it sends nevertheless is answered with a reset, as by a TCP socket without an owner.
 int StreamSocket::Departure::DescriptorToLinger(Lock& lock, int fd) {
-  // What a sleeping thread brings is for the others, too.
-  const bool needed = s_.share_.with != nullptr && s_.session_->being_read();
-  if (!needed && Lingering::TooMany() && AllSent(fd)) return -1;
+  if (Lingering::TooMany() && AllSent(fd)) return -1;
   const int hidden = Confined() ? -1 : HiddenFds::Duplicate(fd);
   if (hidden >= 0) return hidden;
   if (AwaitSent(lock, fd, EndOfClosePatience(), Signals::kRestart) != 0) {
@@ -363,7 +349,7 @@ void StreamSocket::Vanished(int fd) {
   if (listening_.listener != nullptr) listening_.listener->Close();
   connecting_.attempt.reset();
   QuietLinks::Leave(&quiet_);
-  if (session_ == nullptr || !session_->being_read()) departure().DropSession();
+  departure().DropSession();
   state_ = State::kClosed;
   board_.WakeAll();
 }

@@ -127,8 +127,7 @@ std::optional<int> StreamSocket::Connector::LeaveConnection(bool* ends_here, boo
                            s_.engine().state() != engine::State::kClosed && !s_.session_->link_ended());
   // Others know the session: a thread in a call, or another process. To them it is a connection that is
   // over.
-  const bool ours =
-      s_.share_.with == nullptr && !s_.session_->being_read() && !s_.HasSleepers() && !s_.lending_.offered();
+  const bool ours = s_.share_.with == nullptr && !s_.HasSleepers() && !s_.lending_.offered();
   if (!ours || s_.queue_pair().device() != nullptr) {
     s_.lending_.AskBack(*s_.session_);
     s_.session_->engine().Abort(engine::AbortReason::kLocal);

@@ -12,22 +12,17 @@
 #include "preload/socket/departure.h"
 #include "preload/socket/holders.h"
 #include "preload/socket/lender.h"
-#include "preload/socket/sleeping_read.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/upkeep.h"
 
 namespace sdp::preload {
 
 // A process that keeps a shared connection to itself is not waited for: its end is that process's to make.
-bool StreamSocket::Departure::StepToEnd(ProcessEnd how, pthread_t interrupted) {
+bool StreamSocket::Departure::StepToEnd(ProcessEnd how) {
   const bool exec = how == ProcessEnd::kExec;
   {
     std::unique_lock own(s_.mutex_.own(), std::defer_lock);
     if (!LockBounded(own)) return false;
-    if (s_.session_ != nullptr && s_.session_->being_read() && s_.sleeps_.reader.Is(interrupted)) {
-      s_.sleeps_.reader.Clear();
-      s_.session_->sleeping_read().Abandon();  // it was asleep (SignalEnd)
-    }
     if (exec && s_.numbers_.SurvivesExec()) return true;
     if (s_.holders().OthersGoOn()) {
       // The exec may fail, and then the connection goes on here, too.

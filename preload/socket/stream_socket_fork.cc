@@ -1,24 +1,15 @@
 // A StreamSocket around a fork.
 #include <fcntl.h>
 
-#include "preload/critical.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/forking.h"
 #include "preload/socket/holders.h"
 #include "preload/socket/session_transfer.h"
-#include "preload/socket/sleeping_read.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/upkeep.h"
-#include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
-namespace {
-
-// How long a thread that leaves its read has the lock to itself.
-constexpr Duration kRestForReader = std::chrono::microseconds(50);
-
-}  // namespace
 
 bool StreamSocket::Forking::LockForFork() {
   if (s_.share_.locked_for_fork) return false;
@@ -29,29 +20,8 @@ bool StreamSocket::Forking::LockForFork() {
   return true;
 }
 
-void StreamSocket::Forking::EndLinkRead(Time deadline) {
-  std::unique_lock own(s_.mutex_.own());
-  if (s_.state_ != State::kSdp || s_.session_ == nullptr) return;
-  s_.sleeps_.reads_by_poll = true;
-  if (!s_.session_->being_read()) return;
-  if (s_.sleeps_.reader.IsCaller()) {  // in a handler, or it has jumped
-    const bool sleeps = !s_.sleeps_.reader.JumpedOver(__builtin_frame_address(0));
-    if (!sleeps) return s_.session_->sleeping_read().Abandon();
-    if (!Critical::BreakOff(s_.queue_pair().event_fd()) || !s_.session_->sleeping_read().Leave(s_.LinkFd()))
-      return;
-    s_.urgent_mark_.ForgetAnnouncements();  // what was frozen does not count them
-    return;
-  }
-  if (!s_.sleeps_.reader.End()) return s_.session_->sleeping_read().Nudge();
-  while (s_.session_ != nullptr && s_.session_->being_read() && Now() < deadline) {
-    own.unlock();
-    Pause(kRestForReader);
-    own.lock();
-  }
-}
-
 void StreamSocket::Forking::UnlockAfterFork() {
-  s_.share_.locked_for_fork = s_.sleeps_.reads_by_poll = false;
+  s_.share_.locked_for_fork = false;
   s_.mutex_.own().unlock();
 }
 
@@ -83,10 +53,7 @@ void StreamSocket::Forking::DisownAfterFork() {
   if (s_.state_ == State::kSdp || s_.state_ == State::kClosed) {
     s_.report_.ForgetSlot();
     s_.share_.left_unsent = s_.share_.closing_unsent = false;
-    if (s_.session_ != nullptr) {
-      s_.session_->sleeping_read().Forget();
-      s_.session_->recorder().ForgetAfterFork();
-    }
+    if (s_.session_ != nullptr) s_.session_->recorder().ForgetAfterFork();
     s_.share_.given_up = s_.share_.given_up || s_.share_.with == nullptr || !s_.share_.child_joins;
     if (!s_.share_.given_up) {
       s_.share_.with->AdoptAfterFork();

@@ -26,7 +26,6 @@ constexpr Duration kPatienceForPeer = std::chrono::seconds(1);
 
 void StreamSocket::Giving::SettleToGive() {
   const Time deadline = Now() + kPatienceForPeer;
-  s_.forking().EndLinkRead(deadline);
   Lock lock(s_.mutex_);
   const auto waits = [this] {
     return s_.shareable() && !s_.foreign() && !s_.numbers_.none() && !s_.session_->link_ended() &&
@@ -66,33 +65,13 @@ bool StreamSocket::Giving::ComeToRest(Time deadline) {
   return false;
 }
 
-// With own() locked, which is free while it waits for a process that keeps the connection to itself.
-// `brings`: a thread of this one sleeps in the link's read, and what it may bring goes nowhere without the
-// state.
-SharedConnection::View StreamSocket::Giving::LockToGive(bool brings, Time deadline) {
-  for (;;) {
-    // Another thread was the last holder meanwhile, or has closed the connection.
-    if (s_.share_.with == nullptr) return SharedConnection::View::kBroken;
-    const SharedConnection::View view = s_.share_.with->Lock();
-    if (view != SharedConnection::View::kElsewhere || !brings || Now() >= deadline) return view;
-    s_.share_.with->Unlock();
-    s_.mutex_.own().unlock();
-    Pause(std::chrono::milliseconds(1));
-    s_.mutex_.own().lock();
-  }
-}
-
 bool StreamSocket::Giving::GiveConnection(Giver giver, Guests& guests, Handover::Connection* out) {
   if (!s_.shareable()) return false;
   s_.corked_.Push(*s_.session_);
   if (giver == Giver::kStays) s_.forking().SettleLoans(Time{});
   if (s_.share_.with == nullptr && !s_.holders().StartSharing()) return false;
   const Guests::Guest* const guest = guests.Of(&s_.share_.with->arena());
-  const bool wakes_reader = giver == Giver::kGoes && s_.session_->being_read();
-  SharedConnection::View view = LockToGive(wakes_reader, guests.patience_ends());
-  if (s_.share_.with == nullptr) return false;
-  if (wakes_reader && view == SharedConnection::View::kStale && s_.holders().ThawShared())
-    view = SharedConnection::View::kCurrent;
+  const SharedConnection::View view = s_.share_.with->Lock();
   bool good = guest != nullptr && s_.share_.with->Add(guest->member);
   if (good && view == SharedConnection::View::kCurrent) {
     s_.session_->Pump();
@@ -107,8 +86,7 @@ bool StreamSocket::Giving::GiveConnection(Giver giver, Guests& guests, Handover:
     }
   } else {
     // The newest state is there; or its owner leaves it when he can.
-    good = good && (view == SharedConnection::View::kStale ||
-                    (view == SharedConnection::View::kElsewhere && !wakes_reader));
+    good = good && (view == SharedConnection::View::kStale || view == SharedConnection::View::kElsewhere);
   }
   if (good) {
     if (s_.share_.with->locked() && guest->watched >= 0) s_.share_.with->Await(guest->member, guest->watched);

@@ -39,11 +39,6 @@ void StreamSocket::Departure::EndForCalls(Lock& lock) {
   }
 }
 
-void StreamSocket::Departure::LetGoOn() {
-  if (s_.state_ == State::kClosed && Background::Holds(&s_.task_))
-    Background::Add(&s_.task_, Duration::zero());
-}
-
 int StreamSocket::NumberNow(int fd) const {
   return fd < 0 || numbers_.Has(fd) || LinkFd() < 0 ? fd : LinkFd();  // none: it is just being closed
 }

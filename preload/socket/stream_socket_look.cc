@@ -40,8 +40,7 @@ bool StreamSocket::Looks::LookAtLink(bool takes, Session::PollFor wanted) {
 
 bool StreamSocket::Waiting::LooksBeforeSleep() const {
   if (s_.state_ != State::kSdp || s_.session_->link_ended() || s_.foreign() || Confined()) return false;
-  return s_.queue_pair().pollable() != nullptr ||
-         (!s_.session_->being_read() && s_.queue_pair().unsent_bytes() == 0);
+  return s_.queue_pair().pollable() != nullptr || s_.queue_pair().unsent_bytes() == 0;
 }
 
 bool StreamSocket::Waiting::LookInARow(int looks, Awaited awaited, const WaitMark& mark, bool* any) {

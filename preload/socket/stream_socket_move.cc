@@ -45,8 +45,6 @@ Background::Wait StreamSocket::Upkeep::RunMove(Time look_again) {
   if (s_.numbers_.none()) return {.done = true};
   if (!s_.session_->moving()) return {.deadline = Now()};
   const Time until = std::min(s_.session_->moves().deadline(), look_again);
-  // The reader in its sleep sees the end of the old link.
-  if (s_.session_->being_read()) return {.deadline = until};
   return LinkWait(s_.numbers_.any(), until);
 }
 

@@ -157,7 +157,7 @@ int StreamSocket::TakeErrorAhead() {
   const Lock lock(mutex_);
   holders().OnlyLooks();
   if (state_ != State::kSdp || foreign()) return 0;
-  if (!session_->being_read()) looks().LookToTheEnd();
+  looks().LookToTheEnd();
   return tcp_.TakeError();
 }
 
@@ -213,9 +213,7 @@ void StreamSocket::Looks::LookToTheEnd() {
 
 void StreamSocket::Looks::LookForRefusal() {
   const Time now = CoarseNow();
-  if (!s_.engine().can_send() || s_.session_->being_read() ||
-      (!s_.engine().peer_closed() && now < s_.use_.look_for_refusal))
-    return;
+  if (!s_.engine().can_send() || (!s_.engine().peer_closed() && now < s_.use_.look_for_refusal)) return;
   s_.use_.look_for_refusal = now + kLooksForRefusal;
   const KeepErrno keep;  // the caller may only have asked
   s_.queue_pair().device() != nullptr ? (void)LookAtLink() : TakeFromLink();
@@ -223,8 +221,7 @@ void StreamSocket::Looks::LookForRefusal() {
 
 // A sender that has credit reads nothing, and may not know that the link has ended.
 void StreamSocket::Looks::GlanceAtLink() {
-  if (Confined() || s_.queue_pair().device() != nullptr || s_.session_->being_read() || s_.session_->moving())
-    return;
+  if (Confined() || s_.queue_pair().device() != nullptr || s_.session_->moving()) return;
   const NoCancellation no_cancellation;
   const KeepErrno keep;
   pollfd link{.fd = s_.queue_pair().event_fd(), .events = POLLRDHUP, .revents = 0};

@@ -15,7 +15,6 @@
 #include "preload/socket/looks.h"
 #include "preload/socket/options.h"
 #include "preload/socket/session_direct.h"
-#include "preload/socket/sleeping_read.h"
 #include "preload/socket/upkeep.h"
 #include "preload/socket/urgent.h"
 #include "preload/socket/waiting.h"
@@ -218,7 +217,7 @@ StreamSocket::Step StreamSocket::Receiving::LookForMore() {
   if (done_ >= wanted_) {
     // What has come since the last look, by a poll before this call perhaps, is the program's, too.
     const bool more = !peek_ && room_.left() > 0 && !looked_ && s_.share_.with == nullptr &&
-                      !s_.session_->being_read() && (!s_.session_->reads().Lately() || s_.HasUntold());
+                      (!s_.session_->reads().Lately() || s_.HasUntold());
     if (!more) return Step::kDone;
     looked_ = true;
     const bool comes = takes_direct() && s_.session_->direct().Comes();
@@ -245,9 +244,7 @@ StreamSocket::Step StreamSocket::Receiving::End() {
     case ReceiveEnd::kWaits:
       break;
   }
-  const bool looks_first = !call_->blocks() || s_.options_.kept.receive_timeout() != Duration::zero() ||
-                           s_.share_.with != nullptr || !s_.session_->sleeping_read().possible();
-  if (looked_ || !looks_first) return Step::kGoOn;
+  if (looked_) return Step::kGoOn;
   looked_ = true;
   const auto wanted = call_->blocks() ? Session::PollFor::kSleep : Session::PollFor::kNow;
   if (s_.looks().LookAtLink(/*takes=*/true, wanted) || !s_.waiting().LooksBeforeSleep()) return Step::kAgain;
@@ -266,8 +263,7 @@ StreamSocket::Step StreamSocket::Receiving::AwaitData() {
   }
   slept_ = true;
   const bool direct = takes_direct();
-  const int error =
-      call_->SleepForData(verbs::SleeperMemory::kOthers, direct ? Awaited::kMessage : Awaited::kData);
+  const int error = call_->SleepForData(direct ? Awaited::kMessage : Awaited::kData);
   if (direct) looked_ = false;  // what is in the link may not be Data
   return call_->After(error) == Call::Woke::kOver ? Step::kOver : Step::kAgain;
 }

@@ -138,7 +138,7 @@ bool StreamSocket::Sending::Keeps(std::span<const iovec> pieces) {
 // is kept.
 bool StreamSocket::Sending::IsInStream() {
   return total_ < kLeastRoom && s_.queue_pair().pollable() == nullptr && !s_.options_.kept.no_delay() &&
-         s_.board_.empty() && !s_.session_->being_read() && !Confined() &&
+         s_.board_.empty() && !Confined() &&
          s_.use_.writes.Note(CoarseNow(), s_.engine().stats().bcopy_bytes_in) &&
          (s_.corked_.empty() || s_.corked_.in_stream());
 }
@@ -214,7 +214,7 @@ StreamSocket::Step StreamSocket::Sending::ByCopy() {
 
 // Bytes were kept for want of credit, which may have come: else they would wait for the helper.
 void StreamSocket::Sending::TakeCredit() {
-  if (s_.foreign() || s_.engine().buffered_bytes() == 0 || s_.session_->being_read()) [[likely]]
+  if (s_.foreign() || s_.engine().buffered_bytes() == 0) [[likely]]
     return;
   const Time now = Now();
   if (now < s_.use_.look_for_credit) return;

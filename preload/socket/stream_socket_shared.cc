@@ -193,9 +193,8 @@ void StreamSocket::Holders::StopSharing() {
 bool StreamSocket::Holders::OthersGoOn() {
   if (s_.share_.with == nullptr || s_.session_ == nullptr) return false;
   const SharedConnection::View view = s_.share_.with->Lock();
-  const bool needed =
-      s_.session_->being_read() || s_.HasSleepers() ||
-      (view == SharedConnection::View::kCurrent && (s_.share_.left_unsent || s_.share_.with->Keeps()));
+  const bool needed = s_.HasSleepers() || (view == SharedConnection::View::kCurrent &&
+                                           (s_.share_.left_unsent || s_.share_.with->Keeps()));
   if (!needed && s_.share_.with->HasOthers(/*sure=*/true)) return true;
   s_.share_.with->Unlock();
   return false;

@@ -43,7 +43,7 @@ Background::Wait StreamSocket::Upkeep::IdleWait() {
   Background::Wait wait{.done = s_.corked_.empty(), .deadline = s_.corked_.due()};
   if (!ListensForPeer()) return wait;
   wait.done = false;
-  if (s_.session_->being_read() || s_.HasSleepers()) return wait;
+  if (s_.HasSleepers()) return wait;
   const Background::Wait link = LinkWait(s_.numbers_.any(), wait.deadline);
   // Room is of no interest.
   if ((link.events & POLLIN) == 0)

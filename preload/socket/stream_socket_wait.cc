@@ -77,7 +77,7 @@ int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline
   Time until = deadline;
   if (s_.share_.with != nullptr) until = std::min(until, Now() + s_.share_.NextLook(s_.calls_inside_.kept()));
   if (s_.state_ == State::kSdp && !s_.foreign()) until = std::min(until, s_.session_->moves().deadline());
-  pollfd fds[4];  // the link, the waiter, its bell, and room for PollRestarting
+  pollfd fds[3];  // the link, the waiter, its bell
   nfds_t count = 0;
   fds[count++] = *link;
   Waiter* const waiter = Waiter::ForThisThread();
@@ -121,7 +121,10 @@ int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline
 
 int StreamSocket::Waiting::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited,
                                          const HandlerWatch& handlers) {
-  const bool looks = LooksBeforeSleep();
+  // In a stream of large messages a look takes less at once than a sleep does.
+  const bool bulk =
+      AwaitsData(awaited) && s_.session_->reads().in_bulk() && s_.queue_pair().pollable() == nullptr;
+  const bool looks = !bulk && LooksBeforeSleep();
   const Time began = looks ? Now() : Time{};
   const WaitMark mark = MarkWait(handlers);
   if (looks) {
@@ -135,9 +138,9 @@ int StreamSocket::Waiting::WaitForChange(Lock& lock, int fd, Time deadline, Sign
       s_.share_.reader_elsewhere_until = Now() + kReadingLeftFor;
     left_to_reader = Now() < s_.share_.reader_elsewhere_until;
   }
-  const short watch =
-      s_.session_->being_read() || left_to_reader ? s_.WatchEvents() & POLLOUT : s_.WatchEvents();
+  const short watch = left_to_reader ? s_.WatchEvents() & POLLOUT : s_.WatchEvents();
   pollfd link{.fd = watch != 0 ? s_.LinkOf(s_.NumberNow(fd)) : -1, .events = watch, .revents = 0};
+  if (AwaitsData(awaited)) s_.session_->queue_pair().NoteSleep();
   int error = SleepAsWaiter(lock, &link,
                             left_to_reader ? std::min(deadline, s_.share_.reader_elsewhere_until) : deadline,
                             signals, mark.handlers, awaited);

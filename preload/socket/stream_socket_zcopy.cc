@@ -16,7 +16,6 @@
 #include "preload/socket/limits.h"
 #include "preload/socket/looks.h"
 #include "preload/socket/options.h"
-#include "preload/socket/sleeping_read.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/waiting.h"
 #include "preload/unbounded_poll.h"
@@ -77,7 +76,7 @@ void StreamSocket::Forking::SettleLoans(Time deadline) {
   if (s_.waiting().LeaveBell()) s_.session_->Read();  // threads asleep cannot go on meanwhile
   s_.AfterProgress();
   while (s_.shareable() && s_.lending_.sink().loan.offered() && !s_.session_->link_ended() &&
-         !s_.session_->being_read() && Now() < deadline) {
+         Now() < deadline) {
     pollfd link{.fd = s_.LinkOf(s_.numbers_.any()), .events = s_.WatchEvents(), .revents = 0};
     timespec storage;
     UnboundedPoll(&link, 1, Remaining(deadline, &storage), nullptr);
@@ -127,10 +126,6 @@ void StreamSocket::Lender::FinishLoan(Lock& lock, int fd, Loan* loan) {
 }
 
 void StreamSocket::Lender::MendJump(Lock& lock, int fd, const void* frame) {
-  if (s_.session_->being_read() && s_.sleeps_.reader.JumpedOver(frame)) {
-    s_.sleeps_.reader.Clear();
-    s_.session_->sleeping_read().Abandon();
-  }
   // Its memory is no longer the call's. What was read into a receive buffer went with the jump, as it does on
   // TCP.
   const auto mend = [&](Lending::Side& side) {
@@ -248,7 +243,7 @@ std::optional<size_t> StreamSocket::Lender::ReceiveLent(Call& call, MutableBytes
     s_.session_->Pump();
     s_.AfterProgress();
     while (loan.lent() && s_.session_ != nullptr && s_.state_ == State::kSdp) {
-      *error = call.SleepForData(verbs::SleeperMemory::kOwn);
+      *error = call.SleepForData();
       if (s_.session_ != nullptr && loan.lent()) CollectLoans();
       if (*error != 0) break;
     }

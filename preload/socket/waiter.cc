@@ -3,12 +3,10 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <sys/single_threaded.h>
 
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <utility>
@@ -53,9 +51,8 @@ void Take(std::unique_ptr<Waiter> waiter) {
 
 }  // namespace
 
-Waiter* Waiter::ForThisThread() { return __libc_single_threaded ? nullptr : AlsoAlone(); }
-
-Waiter* Waiter::AlsoAlone() {
+Waiter* Waiter::ForThisThread() {
+  if (__libc_single_threaded) return nullptr;
   // A confined process could not make one. Its limit on descriptors may also forbid a poll one more.
   if (Confined()) return nullptr;
   // A child of fork shares the parent's eventfd: it makes itself a new one.
@@ -80,19 +77,7 @@ void Waiter::ForgetAfterFork() {
   if (this_thread_waiter != nullptr && this_thread_waiter->at_bell_) this_thread_waiter->bell_.Renew();
 }
 
-Waiter::~Waiter() {
-  HiddenFds::Close(event_fd());
-  HiddenFds::Close(signal_fd_);
-}
-
-int Waiter::SignalFd(const sigset_t& signals) {
-  if (signal_fd_ >= 0 && std::memcmp(&signals, &watched_signals_, sizeof signals) == 0) return signal_fd_;
-  const int fd = signalfd(signal_fd_, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (fd < 0) return -1;
-  watched_signals_ = signals;
-  if (signal_fd_ < 0) HiddenFds::HideTracked(fd, &signal_fd_);
-  return signal_fd_;
-}
+Waiter::~Waiter() { HiddenFds::Close(event_fd()); }
 
 int Waiter::SleepAtBell() {
   const SleepMayBeCancelled here;

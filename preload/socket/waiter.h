@@ -22,8 +22,6 @@ class Waiter {
   // Returns the calling thread's own, made when first asked for. Null if the process has a single thread, or
   // if no descriptor or memory is left: the thread then sleeps for short times only.
   static Waiter* ForThisThread();
-  // Returns one also in a process with a single thread.
-  static Waiter* AlsoAlone();
   // Returns when a thread without a waiter has to look again: where there are other threads, their work does
   // not wake it.
   [[nodiscard]] static Time LookAgainWithout();
@@ -46,8 +44,6 @@ class Waiter {
   void SetAtBell(bool at_bell) { at_bell_ = at_bell; }
   // Sleeps until the bell is rung, or a handler without SA_RESTART has run: EINTR. May be cancelled.
   int SleepAtBell();
-  // Returns a signalfd for these signals, kept from sleep to sleep; -1 if no descriptor is left.
-  int SignalFd(const sigset_t& signals);
   // Called by any thread: the owner's sleep ends, or does not begin.
   void Wake();
   // Called by the owner, when its sleep ended by event_fd(): forgets that wake-up. The owner looks at its
@@ -57,8 +53,6 @@ class Waiter {
  private:
   Waiter() = default;
   std::atomic<int> event_fd_{-1};
-  std::atomic<int> signal_fd_{-1};
-  sigset_t watched_signals_{};
   iwarp::Bell bell_;
   std::atomic<bool> at_bell_{false};
   uint32_t sleeps_ = 0;  // the owner's alone

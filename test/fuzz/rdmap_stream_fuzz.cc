@@ -69,11 +69,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   std::vector<MutableBytes> split(MarkerSieve::kMaxParts);
   bool ended = false;
-  int round = 0;
   while (!raw.empty() && !ended) {
-    std::span<const MutableBytes> parts = stream.PrepareRead(++round % 3 == 0 ? ReadKind::kSleeping
-                                                             : round % 3 == 1 ? ReadKind::kSleepingOwner
-                                                                              : ReadKind::kAtOnce);
+    std::span<const MutableBytes> parts = stream.PrepareRead();
     SDP_CHECK(!parts.empty());
     if (stream.sieve() != nullptr) parts = std::span(split).first(stream.sieve()->Split(parts, split));
     size_t taken = 0;

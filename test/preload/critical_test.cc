@@ -132,60 +132,6 @@ TEST_CASE("What stands in for SIG_DFL runs behind a section and is seen by nobod
   REQUIRE(sdp_entry_sigaction(SIGUSR1, &before, nullptr) == 0);
 }
 
-void ReceiveElsewhere(int) {
-  LinkRead::Begin(7);
-  LinkRead::Over();
-}
-
-TEST_CASE("A receive that a handler interrupts is under way when the handler has received itself",
-          "[critical]") {
-  struct sigaction before {};
-  struct sigaction action {};
-  action.sa_handler = ReceiveElsewhere;
-  REQUIRE(sdp_entry_sigaction(SIGUSR1, &action, &before) == 0);
-  LinkRead::Begin(5);
-  raise(SIGUSR1);
-  CHECK(LinkRead::fd() == 5);
-  LinkRead::Over();
-  REQUIRE(sdp_entry_sigaction(SIGUSR1, &before, nullptr) == 0);
-}
-
-// The first signal ends the sleep before the read.
-TEST_CASE("A link's read ends though the first signal for it came before the thread was in it",
-          "[critical]") {
-  const bool begun = GENERATE(false, true);
-  CAPTURE(begun);
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGRTMAX);
-  REQUIRE(Critical::StandIn(set, [](int, const ucontext_t&) {}));
-  int link[2];
-  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, link) == 0);
-  std::atomic<pid_t> reader{0};
-  bool broken_off = false;
-  std::thread thread([&] {
-    if (begun) LinkRead::Begin(link[0]);
-    reader = gettid();
-    (void)poll(nullptr, 0, 60'000);
-    LinkRead::Begin(link[0]);
-    char byte;
-    broken_off = recv(link[0], &byte, 1, 0) == -1 && errno == EINTR;
-    Critical::Enter();
-    broken_off = Critical::TakeBrokenOff() && broken_off;
-    LinkRead::Over();
-    Critical::Leave();
-  });
-  while (reader == 0) sched_yield();
-  const bool ended = Critical::EndLinkRead(thread.native_handle(), reader);
-  CHECK(send(link[1], "x", 1, 0) == 1);  // for a read that has not ended
-  thread.join();
-  close(link[0]);
-  close(link[1]);
-  CHECK(Critical::StandAside());
-  CHECK(ended);
-  CHECK(broken_off);
-}
-
 // By what a child that runs `body` is ended; 0: it was not.
 int EndOfChild(void (*body)()) {
   const pid_t pid = fork();

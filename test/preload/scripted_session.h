@@ -19,15 +19,13 @@ namespace sdp::preload {
 
 // Takes `room` sends at a time; a flush makes room again. What comes in is what the test gives it.
 class ScriptedQueuePair : public verbs::QueuePair,
-                          public verbs::Sleepable,
                           public verbs::Pollable,
                           public verbs::Direct,
                           public verbs::DeviceLink {
  public:
   enum class Kind { kEmbedded, kDevice, kMemory };
   explicit ScriptedQueuePair(Kind kind = Kind::kEmbedded, verbs::MovableRegions* movable_regions = nullptr)
-      : QueuePair({.sleepable = this,
-                   .movable_regions = movable_regions,
+      : QueuePair({.movable_regions = movable_regions,
                    .pollable = this,
                    .direct = kind == Kind::kMemory ? this : nullptr,
                    .device = kind == Kind::kDevice ? this : nullptr}) {}
@@ -88,9 +86,6 @@ class ScriptedQueuePair : public verbs::QueuePair,
     CHECK(lent.empty());
     return verbs::ReadStatus::kWouldBlock;
   }
-  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock&, verbs::SleeperMemory) override { return ReadLink(); }
-  bool can_block() const override { return true; }
-  void AbandonReading() override {}
   verbs::ReadStatus ReadForSolicited() override { return ReadLink(); }
   bool may_sleep() override { return false; }
   bool has_untold() const override { return false; }

@@ -14,7 +14,6 @@
 #include "preload/socket/session_direct.h"
 #include "preload/socket/session_moves.h"
 #include "preload/socket/session_transfer.h"
-#include "preload/socket/sleeping_read.h"
 #include "test/preload/scripted_session.h"
 
 namespace sdp::preload {
@@ -288,7 +287,6 @@ TEST_CASE(
   CHECK(c.session->moving());
   CHECK(c.session->has_unsent());
   CHECK_FALSE(c.session->transfer().freezable());
-  CHECK_FALSE(c.session->sleeping_read().possible());
   CHECK(c.queue_pair->disconnects == 0);
   c.session->moves().Lead({});
   CHECK(c.queue_pair->disconnects == 1);

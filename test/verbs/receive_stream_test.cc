@@ -54,8 +54,8 @@ struct Receiver {
   }
 
   // Feeds at most `n` raw bytes in one read; returns how many were taken.
-  size_t Feed(Bytes raw, size_t n, ReadKind kind = ReadKind::kAtOnce, bool call_over = true) {
-    std::span<const MutableBytes> parts = stream.PrepareRead(kind);
+  size_t Feed(Bytes raw, size_t n, bool call_over = true) {
+    std::span<const MutableBytes> parts = stream.PrepareRead();
     REQUIRE_FALSE(parts.empty());
     std::array<MutableBytes, MarkerSieve::kMaxParts> split;
     if (stream.sieve() != nullptr) parts = std::span(split).first(stream.sieve()->Split(parts, split));
@@ -152,8 +152,7 @@ TEST_CASE("Sends, Writes and Read Responses in every split") {
                      : cut == 2 ? 1 + random() % 3000
                      : cut == 3 ? 1 + random() % 70000
                                 : SIZE_MAX;
-    position +=
-        r.Feed(Bytes(raw).subspan(position), n, random() % 4 == 0 ? ReadKind::kSleeping : ReadKind::kAtOnce);
+    position += r.Feed(Bytes(raw).subspan(position), n);
   }
   for (const std::string& e : r.errors) FAIL(e);
   REQUIRE(r.messages.size() == sent.size());
@@ -298,9 +297,7 @@ TEST_CASE("tagged messages whose segments are not those that were looked forward
     }
     const size_t most = pick(3) == 0 ? 40 : pick(2) == 0 ? 5000 : 100000;
     for (size_t position = 0; position < raw.size();) {
-      constexpr ReadKind kKinds[] = {ReadKind::kAtOnce, ReadKind::kAtOnce, ReadKind::kSleeping,
-                                     ReadKind::kSleepingOwner};
-      position += r.Feed(Bytes(raw).subspan(position), 1 + pick(most), kKinds[pick(4)]);
+      position += r.Feed(Bytes(raw).subspan(position), 1 + pick(most));
     }
     for (const std::string& e : r.errors) FAIL(e);
     REQUIRE(r.stream.at_boundary());
@@ -449,9 +446,9 @@ TEST_CASE("memory is bounded by what is lent, whatever lies between the messages
 }
 
 // The bytes that the next read has room for.
-size_t RoomOf(ReceiveStream& stream, ReadKind kind = ReadKind::kAtOnce) {
+size_t RoomOf(ReceiveStream& stream) {
   size_t room = 0;
-  for (const MutableBytes& part : stream.PrepareRead(kind)) room += part.size();
+  for (const MutableBytes& part : stream.PrepareRead()) room += part.size();
   stream.HandleRead(0);
   return room;
 }
@@ -465,15 +462,14 @@ TEST_CASE("receive stream: a call's reads become large with the first that was f
   const auto raw = Drain(&queue);
   const size_t fpdu = raw.size() / 8;
   REQUIRE(RoomOf(r.stream) == kSmallChunk);
-  size_t at = r.Feed(raw, raw.size(), ReadKind::kAtOnce, /*call_over=*/false);
+  size_t at = r.Feed(raw, raw.size(), /*call_over=*/false);
   REQUIRE(at == kSmallChunk);
   REQUIRE(RoomOf(r.stream) == fpdu - kSmallChunk);  // the rest of a large one alone
-  at += r.Feed(Bytes(raw).subspan(at), raw.size(), ReadKind::kAtOnce, /*call_over=*/false);
+  at += r.Feed(Bytes(raw).subspan(at), raw.size(), /*call_over=*/false);
   REQUIRE(at == fpdu);
   REQUIRE(RoomOf(r.stream) == ReceiveStream::kUsualRead);
   const auto feed_all = [&] {
-    while (at < raw.size())
-      at += r.Feed(Bytes(raw).subspan(at), raw.size(), ReadKind::kAtOnce, /*call_over=*/false);
+    while (at < raw.size()) at += r.Feed(Bytes(raw).subspan(at), raw.size(), /*call_over=*/false);
     r.stream.FinishReading(raw.size());
   };
 

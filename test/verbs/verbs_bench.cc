@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <vector>
 
 #include "test/verbs/link_pair.h"
@@ -134,16 +133,13 @@ double RnicStream(size_t message, uint64_t total) {
       [&] {
         ends.fds[0].Close();
         verbs::QueuePair& qp = *ends.qp[1];
-        std::mutex mutex;
-        std::unique_lock lock(mutex);
-        verbs::DroppedLock dropped(lock);
         // The application's buffer, filled message by message as a read() would be.
         std::vector<std::byte> buffer(128 * 1024);
         size_t used = 0;
         for (;;) {
-          if (qp.sleepable()->ReadLinkBlocking(dropped, verbs::SleeperMemory::kOthers) ==
-              verbs::ReadStatus::kEnded)
-            break;
+          const verbs::ReadStatus status = qp.ReadLink();
+          if (status == verbs::ReadStatus::kEnded) break;
+          if (status == verbs::ReadStatus::kWouldBlock) Wait(ends.fds[1].value, POLLIN);
           verbs::Completion c;
           while (qp.PollCompletion(&c)) {
             if (c.opcode != verbs::Opcode::kReceive) continue;
@@ -200,9 +196,6 @@ double RnicPingPong(size_t message, int rounds) {
   Ends ends = Establish(message);
   const auto turn = [&](int side, bool first) {
     verbs::QueuePair& qp = *ends.qp[side];
-    std::mutex mutex;
-    std::unique_lock lock(mutex);
-    verbs::DroppedLock dropped(lock);
     std::vector<std::byte> buffer(message);
     const std::byte header[kHeader] = {};
     const Bytes payload(buffer);
@@ -213,7 +206,9 @@ double RnicPingPong(size_t message, int rounds) {
     for (int i = 0; i < rounds; ++i) {
       if (first) send();
       verbs::Completion c;
-      while (!qp.PollCompletion(&c)) qp.sleepable()->ReadLinkBlocking(dropped, verbs::SleeperMemory::kOthers);
+      while (!qp.PollCompletion(&c)) {
+        if (qp.ReadLink() == verbs::ReadStatus::kWouldBlock) Wait(ends.fds[side].value, POLLIN);
+      }
       qp.Release(c.token);
       if (!first) send();
     }

@@ -96,7 +96,7 @@ LinkResult LocalLink::ReadTcp(const TcpLink& tcp, Look look) {
   const int error = errno;
   std::array<std::byte, 64> doorbells;
   const MutableBytes room(doorbells);
-  const LinkResult told = tcp.Read(std::span(&room, 1), LinkWait::kNo);
+  const LinkResult told = tcp.Read(std::span(&room, 1));
   errno = error;
   if (!reader_.armed() || reader_.at_bell()) reader_.Arm();
   tcp_read_at_ = Clock::now();

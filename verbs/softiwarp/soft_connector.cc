@@ -226,7 +226,7 @@ void SoftConnector::ReadInput() {
   std::array<std::byte, kMaxMpaFrame + 1> buffer;
   // One byte more than a frame shows a peer that does not wait for the answer.
   const MutableBytes room = MutableBytes(buffer).first(std::max<size_t>(negotiation_.input_room(), 1));
-  const LinkResult read = link_.Read(std::span(&room, 1), LinkWait::kNo);
+  const LinkResult read = link_.Read(std::span(&room, 1));
   switch (read.kind) {
     case LinkResult::Kind::kOk:
       return negotiation_.HandleBytes(room.first(read.bytes));
@@ -237,7 +237,6 @@ void SoftConnector::ReadInput() {
                   std::string("connection lost during MPA start-up: ") + strerrordesc_np(read.error),
                   read.error);
     case LinkResult::Kind::kWouldBlock:
-    case LinkResult::Kind::kInterrupted:
       return;
   }
 }
@@ -340,7 +339,7 @@ void SoftConnector::BlamePeer(std::string text) {
 ConnectState SoftConnector::HearAnswer(Time now) {
   std::byte first{};
   const LinkResult read = link_.Peek(&first);
-  if (read.kind == LinkResult::Kind::kWouldBlock || read.kind == LinkResult::Kind::kInterrupted) {
+  if (read.kind == LinkResult::Kind::kWouldBlock) {
     if (now < send_deadline_) return ConnectState::kInProgress;
     Fail(LinkEnd::kReset, "no RTR came", ETIMEDOUT);
   } else if (read.kind == LinkResult::Kind::kEof) {

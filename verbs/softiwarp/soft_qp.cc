@@ -41,8 +41,7 @@ Opcode WorkOpcode(RdmapOpcode opcode) {
 
 SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu,
                std::shared_ptr<LocalMemory> memory)
-    : QueuePair({.sleepable = memory == nullptr ? this : nullptr,
-                 .portable = this,
+    : QueuePair({.portable = this,
                  .file_source = this,
                  .movable_regions = this,
                  .pollable = memory != nullptr ? this : nullptr,

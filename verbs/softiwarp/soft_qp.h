@@ -11,7 +11,6 @@
 #include "verbs/rnic.h"
 #include "verbs/softiwarp/file_payload.h"
 #include "verbs/softiwarp/local_link.h"
-#include "verbs/softiwarp/midway_looks.h"
 #include "verbs/softiwarp/proto/mpa_negotiation.h"
 #include "verbs/softiwarp/proto/read_queue.h"
 #include "verbs/softiwarp/proto/receive_buffers.h"
@@ -24,7 +23,6 @@
 namespace sdp::iwarp {
 
 class SoftQp final : public verbs::QueuePair,
-                     public verbs::Sleepable,
                      public verbs::Portable,
                      public verbs::FileSource,
                      public verbs::MovableRegions,
@@ -32,8 +30,8 @@ class SoftQp final : public verbs::QueuePair,
                      public verbs::Direct {
  public:
   // The initiator of a peer-to-peer set-up posts its RTR here, in the constructor. With `memory` the link is
-  // a local one, and the queue pair is Pollable and Direct; without, it is Sleepable. With `memory` and no
-  // RTR agreed on, both ends know the memory, and either may send first.
+  // a local one, and the queue pair is Pollable and Direct. With `memory` and no RTR agreed on, both ends
+  // know the memory, and either may send first.
   SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu,
          std::shared_ptr<LocalMemory> memory = nullptr);
   // Returns a queue pair in the frozen state, or nullptr if these bytes are no frozen queue pair. `memory`:
@@ -89,9 +87,7 @@ class SoftQp final : public verbs::QueuePair,
   void StaysHere() override {
     if (local_) local_->StaysHere();
   }
-  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) override;
-  [[nodiscard]] bool can_block() const override { return !read_ended_; }
-  void AbandonReading() override;
+  void NoteSleep() override;
   bool PollCompletion(verbs::Completion* out) override { return ready_.Poll(out); }
 
   [[nodiscard]] int event_fd() const override { return link_.fd(); }
@@ -136,12 +132,10 @@ class SoftQp final : public verbs::QueuePair,
   // Reads what is there, until `enough` bytes have come.
   verbs::ReadStatus ReadUpTo(size_t enough);
   // Reads the link once and handles what came. Returns true if there may be more to read.
-  bool ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, verbs::ReadStatus* status);
+  bool ReadOnce(size_t* total, verbs::ReadStatus* status);
   // Returns true if part of a message has come, or if the peer has written by RDMA and the message that
   // reports the write has not come.
   [[nodiscard]] bool midway() const { return !stream_.at_boundary() || stream_.placed() != placed_then_; }
-  // Reads without blocking until something comes, at most `times` times.
-  verbs::ReadStatus Look(uint32_t times);
   void HandleEvents();
   void Handle(ReceivedMessage& message);
   void Handle(const segment::ReadWanted& wanted);
@@ -181,7 +175,6 @@ class SoftQp final : public verbs::QueuePair,
   // Responder: false until the initiator's first FPDU (RFC 5044, 7.1.2, 4), unless both ends have kept the
   // memory.
   bool send_open_;
-  MidwayLooks midway_looks_;
   uint64_t placed_then_ = 0;  // bytes, when the last message or RDMA Read was complete
   bool send_broken_ = false;
   bool failed_midway_ = false;

@@ -34,7 +34,7 @@ ReadStatus SoftQp::ReadUpTo(size_t enough) {
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
   const auto untold = [&] { return local_ && !polling_ && local_->untold() && total < enough + kMostUntold; };
-  while ((total < enough || untold()) && ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status)) {
+  while ((total < enough || untold()) && ReadOnce(&total, &status)) {
   }
   return FinishRead(total, status);
 }
@@ -55,7 +55,7 @@ bool SoftQp::may_sleep() {
 }
 
 LinkResult SoftQp::Read(std::span<const MutableBytes> parts, bool came) {
-  if (!local_) return link_.Read(parts, LinkWait::kNo);
+  if (!local_) return link_.Read(parts);
   arrived_known_ = false;
   using Look = LocalLink::Look;
   const Look look = polling_ == PollFor::kSleep ? Look::kRing
@@ -120,33 +120,16 @@ void SoftQp::NoteDirect() {
   counters_.bytes_in += arrived_message_.end;
 }
 
-ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) {
-  const ReadKind kind = memory == verbs::SleeperMemory::kOwn ? ReadKind::kSleepingOwner : ReadKind::kSleeping;
-  if (stream_.worth_a_look(kind)) {
-    const ReadStatus status = ReadSome();
-    if (status != ReadStatus::kWouldBlock) return status;
-  }
-  if (midway()) {
-    if (const uint32_t looks = midway_looks_.Next(); looks > 0) {
-      const ReadStatus status = Look(looks);
-      midway_looks_.Note(status != ReadStatus::kWouldBlock);
-      if (status != ReadStatus::kWouldBlock) return status;
-    }
-    // The sender's buffer may have no more room. A kernel that has recently sent an answer would delay the
-    // acknowledgement by 40 ms, to send it along with the next answer.
-    link_.AcknowledgeAtOnce();
-  }
-  size_t total = 0;
-  ReadStatus status = ReadStatus::kWouldBlock;
-  bool more = ReadOnce(kind, &lock, &total, &status);
-  while (more && total < kSomeRead) more = ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
-  return FinishRead(total, status);
+// The sender's buffer may have no more room. A kernel that has recently sent an answer would delay the
+// acknowledgement by 40 ms, to send it along with the next answer.
+void SoftQp::NoteSleep() {
+  if (!local_ && midway()) link_.AcknowledgeAtOnce();
 }
 
 void SoftQp::HandleEarly(Bytes bytes) {
   const size_t total = bytes.size();
   while (!bytes.empty() && !read_ended_) {
-    const std::span<const MutableBytes> parts = stream_.PrepareRead(ReadKind::kAtOnce);
+    const std::span<const MutableBytes> parts = stream_.PrepareRead();
     if (parts.empty()) return FailLocally("no memory to receive into");
     size_t taken = 0;
     for (const MutableBytes& part : parts) {
@@ -162,21 +145,9 @@ void SoftQp::HandleEarly(Bytes bytes) {
   (void)FinishRead(total, ReadStatus::kProgress);
 }
 
-ReadStatus SoftQp::Look(uint32_t times) {
-  ReadStatus status = ReadStatus::kWouldBlock;
-  for (uint32_t i = 0; i < times && status == ReadStatus::kWouldBlock; ++i) status = ReadSome();
-  return status;
-}
-
-void SoftQp::AbandonReading() {
-  if (!stream_.reading()) return;
-  if (MarkerSieve* sieve = stream_.sieve()) sieve->HandleRead(0);
-  stream_.HandleRead(0);
-}
-
-bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, ReadStatus* status) {
+bool SoftQp::ReadOnce(size_t* total, ReadStatus* status) {
   if (read_ended_) return false;
-  std::span<const MutableBytes> parts = stream_.PrepareRead(kind);
+  std::span<const MutableBytes> parts = stream_.PrepareRead();
   if (parts.empty()) {
     FailLocally("no memory to receive into");
     return false;
@@ -189,39 +160,17 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
   size_t asked = 0;
   for (const MutableBytes& part : parts) asked += part.size();
 
-  LinkResult read;
-  if (kind != ReadKind::kAtOnce) {
-    const TcpLink link = link_;  // the descriptor's number may change during the sleep
-    struct Asleep {
-      verbs::CallerLock* lock;
-      SoftQp* qp;
-      bool cancelled = true;
-      ~Asleep() {  // a thread cancelled in its sleep has read nothing
-        lock->lock();
-        if (cancelled) qp->AbandonReading();
-      }
-    };
-    lock->unlock();
-    Asleep asleep{.lock = lock, .qp = this};
-    read = link.Read(parts, LinkWait::kYes);
-    asleep.cancelled = false;
-  } else {
-    read = Read(parts, *total > 0);
-  }
+  const LinkResult read = Read(parts, *total > 0);
   ++counters_.read_calls;
   size_t clean = read.bytes;
   if (MarkerSieve* sieve = stream_.sieve()) clean = sieve->HandleRead(read.bytes);
   stream_.HandleRead(clean);
-  if (read_ended_) return false;  // aborted while asleep
 
   switch (read.kind) {
     case LinkResult::Kind::kOk:
       break;
     case LinkResult::Kind::kWouldBlock:
       *status = ReadStatus::kWouldBlock;
-      return false;
-    case LinkResult::Kind::kInterrupted:
-      *status = ReadStatus::kInterrupted;
       return false;
     case LinkResult::Kind::kEof:
       HandleEof();
@@ -241,8 +190,6 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
 
 ReadStatus SoftQp::FinishRead(size_t total, ReadStatus status) {
   stream_.FinishReading(total);
-  // Another queue pair may have taken this one's place during the sleep.
-  if (status == ReadStatus::kInterrupted && total == 0 && !read_ended_) return status;
   // The queue may have Read Responses, waiting Reads, a Terminate, or work that waited for the initiator's
   // FPDU.
   if (TakeRoom() && status == ReadStatus::kWouldBlock) status = ReadStatus::kProgress;

@@ -16,25 +16,25 @@ namespace {
 LinkResult Judge(ssize_t n) {
   if (n > 0) return {.kind = LinkResult::Kind::kOk, .bytes = static_cast<size_t>(n)};
   if (n == 0) return {.kind = LinkResult::Kind::kEof};
-  if (errno == EAGAIN || errno == EWOULDBLOCK) return {.kind = LinkResult::Kind::kWouldBlock};
-  if (errno == EINTR) return {.kind = LinkResult::Kind::kInterrupted};
+  // A signal can interrupt TCP's send while it waits for memory; the kernel took nothing then.
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
+    return {.kind = LinkResult::Kind::kWouldBlock};
   return {.kind = LinkResult::Kind::kError, .error = errno};
 }
 
 }  // namespace
 
-LinkResult TcpLink::Read(std::span<const MutableBytes> parts, LinkWait wait) const {
+LinkResult TcpLink::Read(std::span<const MutableBytes> parts) const {
   const LinkCalls& calls = link_calls();
-  const int flags = wait == LinkWait::kNo ? MSG_DONTWAIT : 0;
   if (parts.size() == 1 && calls.recv != nullptr)
-    return Judge(calls.recv(fd_, parts[0].data(), parts[0].size(), flags));
+    return Judge(calls.recv(fd_, parts[0].data(), parts[0].size(), MSG_DONTWAIT));
   SDP_CHECK(parts.size() <= kMaxParts);
   std::array<iovec, kMaxParts> ranges;
   for (size_t i = 0; i < parts.size(); ++i) ranges[i] = {parts[i].data(), parts[i].size()};
   msghdr message{};
   message.msg_iov = ranges.data();
   message.msg_iovlen = parts.size();
-  return Judge(calls.recvmsg(fd_, &message, flags));
+  return Judge(calls.recvmsg(fd_, &message, MSG_DONTWAIT));
 }
 
 LinkResult TcpLink::Peek(std::byte* first) const {
@@ -48,24 +48,16 @@ LinkResult TcpLink::Peek(std::byte* first) const {
 LinkResult TcpLink::Write(std::span<const iovec> parts, bool more) const {
   const LinkCalls& calls = link_calls();
   const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0);
-  LinkResult result;
-  if (parts.size() == 1 && calls.send != nullptr) {
-    result = Judge(calls.send(fd_, parts[0].iov_base, parts[0].iov_len, flags));
-  } else {
-    msghdr message{};
-    message.msg_iov = const_cast<iovec*>(parts.data());
-    message.msg_iovlen = parts.size();
-    result = Judge(calls.sendmsg(fd_, &message, flags));
-  }
-  // A signal can interrupt TCP's send while it waits for memory; the kernel took nothing then.
-  if (result.kind == LinkResult::Kind::kInterrupted) result.kind = LinkResult::Kind::kWouldBlock;
-  return result;
+  if (parts.size() == 1 && calls.send != nullptr)
+    return Judge(calls.send(fd_, parts[0].iov_base, parts[0].iov_len, flags));
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts.data());
+  message.msg_iovlen = parts.size();
+  return Judge(calls.sendmsg(fd_, &message, flags));
 }
 
 LinkResult TcpLink::WriteFile(int file, off64_t offset, size_t size) const {
-  LinkResult result = Judge(link_calls().sendfile(fd_, file, &offset, size));
-  if (result.kind == LinkResult::Kind::kInterrupted) result.kind = LinkResult::Kind::kWouldBlock;
-  return result;
+  return Judge(link_calls().sendfile(fd_, file, &offset, size));
 }
 
 void TcpLink::AcknowledgeAtOnce() const {
@@ -85,8 +77,8 @@ void TcpLink::Abort() const {
   sockaddr nobody{};
   nobody.sa_family = AF_UNSPEC;
   if (calls.connect != nullptr && calls.connect(fd_, &nobody, sizeof nobody) == 0) return;
-  // A filter forbids this connect, or the kernel (Linux 6.4 to 6.6) refuses it while a thread sleeps in the
-  // link's read. SHUT_RD sends nothing: a FIN would look like an orderly end to the peer.
+  // A filter forbids this connect, or the kernel (Linux 6.4 to 6.6) refuses it while a thread waits for the
+  // link. SHUT_RD sends nothing: a FIN would look like an orderly end to the peer.
   const linger reset{.l_onoff = 1, .l_linger = 0};
   calls.setsockopt(fd_, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   calls.shutdown(fd_, SHUT_RD);

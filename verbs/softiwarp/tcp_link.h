@@ -16,8 +16,7 @@ namespace sdp::iwarp {
 struct LinkResult {
   enum class Kind : uint8_t {
     kOk,
-    kWouldBlock,   // no data or no room; blocking: the socket's time-out passed
-    kInterrupted,  // blocking only
+    kWouldBlock,  // no data or no room
     kEof,
     kError,  // error: the errno
   };
@@ -26,8 +25,6 @@ struct LinkResult {
   int error = 0;
 };
 
-enum class LinkWait : uint8_t { kNo, kYes };
-
 class TcpLink {
  public:
   explicit TcpLink(int fd) : fd_(fd) {}
@@ -35,9 +32,9 @@ class TcpLink {
   [[nodiscard]] int fd() const { return fd_; }
   void set_fd(int fd) { fd_ = fd; }
 
-  // Calls recv or recvmsg once, for at most kMaxParts parts.
+  // Calls recv or recvmsg once, without blocking, for at most kMaxParts parts.
   static constexpr size_t kMaxParts = 160;
-  LinkResult Read(std::span<const MutableBytes> parts, LinkWait wait) const;
+  LinkResult Read(std::span<const MutableBytes> parts) const;
   // Returns, without blocking, the first byte that is to be read, and leaves it there.
   LinkResult Peek(std::byte* first) const;
   // Returns true if the connection has ended at its other end, or may have: whether what came before that was
@@ -57,7 +54,7 @@ class TcpLink {
   void Cork(bool on) const;
   // Sends a FIN after the bytes already sent.
   void ShutdownWrite() const;
-  // Resets the link: unsent and unread bytes are lost, the peer sees a reset, and a sleeping reader wakes.
+  // Resets the link: unsent and unread bytes are lost, the peer sees a reset, and who polls the link wakes.
   // The descriptor then belongs to a socket without a peer. If LinkCalls has no connect(), or it fails, the
   // kernel sends the reset when the owner closes the descriptor.
   void Abort() const;

@@ -141,6 +141,25 @@ TEST_CASE("shut sleeper: no signal of the program's is used up, and none is seen
   REQUIRE(signal(SIGRTMAX, SIG_DFL) != SIG_ERR);
 }
 
+TEST_CASE("shut sleeper: a thread that blocks all signals wakes, too") {
+  Pair pair = MakePair();
+  std::atomic<pid_t> tid{0};
+  auto blocked = Async([&] {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    tid = gettid();
+    char c;
+    return recv(pair.client, &c, 1, 0);
+  });
+  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
+  REQUIRE(shutdown(pair.client, SHUT_RD) == 0);
+  const bool ended = !StillRunning(blocked, 3000);
+  if (!ended) pair.server.reset();
+  REQUIRE(ended);
+  REQUIRE(Get(blocked) == 0);
+}
+
 TEST_CASE("shut sleeper: a program that is execed gets the connection at once") {
   if (kUnderTsan) return Impossible(why::kHandlerRestarts);
   Pair pair = MakePair();

@@ -73,7 +73,7 @@ struct Frozen {
   template <typename Archive>
   static void Visit(Archive& ar, MarkerSieve& s, const FpduReader& r) {
     ar.Number(s.phase_);
-    MarkerBytes begun{};  // a sleeping reader's read may be filling the rest of fresh_
+    MarkerBytes begun{};
     if (s.phase_ < kMarkerSize) std::copy_n(s.fresh_[0].begin(), s.phase_, begun.begin());
     ar.Octets(begun);
     if constexpr (Archive::kReads) s.fresh_[0] = begun;

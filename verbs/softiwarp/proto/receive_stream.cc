@@ -36,9 +36,9 @@ ReceiveStream::ReceiveStream(const ReceiveOptions& options, StagTable& stags, Re
       reader_(options.crc, sieve_.get()),
       message_(chunks_) {}
 
-std::span<const MutableBytes> ReceiveStream::PrepareRead(ReadKind kind) {
+std::span<const MutableBytes> ReceiveStream::PrepareRead() {
   SDP_DCHECK(!reading_ && read_left_ == 0 && unparsed_.empty());
-  const MutableBytes direct = DirectTarget(kind);
+  const MutableBytes direct = DirectTarget();
   target_count_ = 0;
   direct_ = !direct.empty();
   bool message_over = true;
@@ -47,7 +47,7 @@ std::span<const MutableBytes> ReceiveStream::PrepareRead(ReadKind kind) {
     message_over = placement_.kind != Placement::Kind::kPlace || header_.last ||
                    LookAhead(direct.data() + direct.size());
   }
-  const size_t wanted = ChunkBytesWanted(kind, message_over);
+  const size_t wanted = ChunkBytesWanted(message_over);
   if (!EnsureChunk(target_count_ / 2 * kLongestGap + wanted)) return {};
   // The targets between the places hold the end of a segment and the header of the next.
   uint32_t at = fill_;
@@ -202,8 +202,7 @@ void ReceiveStream::Release(const Piece& piece) {
   Chunk* const chunk = piece.chunk;
   lent_ -= piece.length;
   chunks_.Unref(chunk);
-  // If only our own reference is left, drop the chunk: an idle connection holds none. A sleeping read keeps
-  // it.
+  // If only our own reference is left, drop the chunk: an idle connection holds none.
   const bool in_use = reading_ || read_left_ > 0 || !unparsed_.empty();
   if (chunk == chunk_ && chunk != nullptr && chunk->refs == 1 && !in_use) DropChunk();
 }
@@ -222,11 +221,10 @@ void ReceiveStream::HandleMove(STag stag, const std::byte* from, std::byte* to) 
   place_ = to + (place_ - from);
 }
 
-MutableBytes ReceiveStream::DirectTarget(ReadKind kind) {
+MutableBytes ReceiveStream::DirectTarget() {
   // With CRC no payload is placed before the FPDU has been checked.
   const uint32_t left = reader_.payload_left();
-  if (options_.crc || dropping_ || left < options_.worth_placing || kind == ReadKind::kSleeping) return {};
-  if (kind == ReadKind::kSleepingOwner && placement_.kind != Placement::Kind::kPlace) return {};
+  if (options_.crc || dropping_ || left < options_.worth_placing) return {};
   if (std::byte* place = NextPlace()) return {place, left};
   return {};
 }
@@ -257,11 +255,11 @@ bool ReceiveStream::LookAhead(std::byte* place) {
   return room == 0;
 }
 
-size_t ReceiveStream::ChunkBytesWanted(ReadKind kind, bool message_over) const {
+size_t ReceiveStream::ChunkBytesWanted(bool message_over) const {
   if (direct_ && !message_over) return kLongestPad + kCrcSize + kNextHeader;
   // The rest of a large segment is read alone: then the next message begins with a chunk that is free again.
   if (!direct_ && reader_.payload_left() >= options_.worth_placing)
-    return kind != ReadKind::kAtOnce ? kSip : reader_.payload_left() + reader_.trailer_size();
+    return reader_.payload_left() + reader_.trailer_size();
   const bool between = !direct_ || placement_.kind == Placement::Kind::kPlace;
   return between && judge_.ExpectsPlacement(direct_ ? &header_ : nullptr) ? kSip : kUsualRead;
 }

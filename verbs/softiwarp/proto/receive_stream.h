@@ -51,13 +51,6 @@ struct OutOfMemory {};
 using ReceiveEvent = std::variant<OutOfMemory, ReceivedMessage, segment::ReadWanted, segment::ReadDone,
                                   segment::Terminated, Violation>;
 
-// What may happen during the prepared read, and so which memory may be its target.
-enum class ReadKind : uint8_t {
-  kAtOnce,         // no other call on the connection: registered memory stays
-  kSleeping,       // other calls may come, and deregister memory: only chunks are targets
-  kSleepingOwner,  // other calls may come, but all registered memory is the sleeping thread's and stays
-};
-
 class ReceiveStream {
  public:
   // The most segments after the current one that one read may bring.
@@ -75,7 +68,7 @@ class ReceiveStream {
 
   // Returns where the next bytes of the stream go (clean of markers), valid until HandleRead. Returns an
   // empty span if memory is lacking.
-  std::span<const MutableBytes> PrepareRead(ReadKind kind);
+  std::span<const MutableBytes> PrepareRead();
   // Takes `clean` bytes that were read into the targets, and gives the targets up.
   void HandleRead(size_t clean);
   // Takes the next message if it is a usual Send (SegmentJudge::IsUsualSend) whose FPDU has come as one
@@ -118,8 +111,6 @@ class ReceiveStream {
   void HandleReadResponseSent() { judge_.HandleReadResponseSent(); }
 
   [[nodiscard]] const ReceiveOptions& options() const { return options_; }
-  // Returns true between PrepareRead and HandleRead.
-  [[nodiscard]] bool reading() const { return reading_; }
   [[nodiscard]] MarkerSieve* sieve() { return sieve_.get(); }
   [[nodiscard]] bool at_boundary() const { return reader_.at_boundary() && judge_.message_offset() == 0; }
   [[nodiscard]] uint64_t fpdus() const { return fpdus_; }
@@ -127,11 +118,6 @@ class ReceiveStream {
   // Returns the memory in use, including lent messages. Whatever the peer sends, it is at most kFreeMemory,
   // plus three times the most bytes ever lent at once, plus the needs of one read and one incomplete message.
   [[nodiscard]] uint64_t memory() const { return chunks_.bytes(); }
-  // Returns true if the next payload can be read straight into its place, but not during a sleep of that
-  // kind. Then a read that does not sleep should come first.
-  [[nodiscard]] bool worth_a_look(ReadKind sleep) {
-    return !DirectTarget(ReadKind::kAtOnce).empty() && DirectTarget(sleep).empty();
-  }
 
  private:
   friend struct Frozen;
@@ -139,14 +125,14 @@ class ReceiveStream {
     return !options_.crc && sieve_ == nullptr && !failed_ && at_boundary() && message_.pieces() == 0;
   }
   [[nodiscard]] bool crowded() const { return chunks_.bytes() > kFreeMemory + 3 * lent_; }
-  [[nodiscard]] MutableBytes DirectTarget(ReadKind kind);
+  [[nodiscard]] MutableBytes DirectTarget();
   // Returns where the next payload byte goes; nullptr if it goes to a chunk.
   [[nodiscard]] std::byte* NextPlace();
   // Adds targets for the payload of the segments after the current one, whose own payload ends at `place`.
   // Returns false if more of the message may follow.
   bool LookAhead(std::byte* place);
   // Returns the size of the last target. `message_over`: it expects no more of the current message.
-  [[nodiscard]] size_t ChunkBytesWanted(ReadKind kind, bool message_over) const;
+  [[nodiscard]] size_t ChunkBytesWanted(bool message_over) const;
   bool EnsureChunk(size_t wanted);
   void DropChunk();
   // Continues with the next target that was read into: places its bytes, or makes them unparsed_.
