@@ -69,7 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   std::vector<MutableBytes> split(MarkerSieve::kMaxParts);
   bool ended = false;
-  while (!raw.empty() && !ended) {
+  for (int round = 1; !raw.empty() && !ended; ++round) {
     std::span<const MutableBytes> parts = stream.PrepareRead();
     SDP_CHECK(!parts.empty());
     if (stream.sieve() != nullptr) parts = std::span(split).first(stream.sieve()->Split(parts, split));
