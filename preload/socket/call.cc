@@ -120,7 +120,7 @@ ssize_t StreamSocket::Call::Done(size_t bytes) {
 }
 
 ssize_t StreamSocket::Call::Ended(size_t bytes) {
-  if (socket_->state_ == State::kSdp && !socket_->foreign()) (void)Done(bytes);
+  if (socket_->usable()) (void)Done(bytes);
   if (bytes > 0) return static_cast<ssize_t>(bytes);
   return Fail(error_);
 }

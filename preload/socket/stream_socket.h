@@ -19,6 +19,7 @@
 #include "preload/socket/board.h"
 #include "preload/socket/calls_inside.h"
 #include "preload/socket/corked.h"
+#include "preload/socket/held_session.h"
 #include "preload/socket/lending.h"
 #include "preload/socket/lingering.h"
 #include "preload/socket/link_names.h"
@@ -116,7 +117,7 @@ class StreamSocket final : public Socket {
   // Returns true if this is an SDP connection that other processes can have, too. The caller holds the lock.
   [[nodiscard]] bool shareable() const {
     return state_ == State::kSdp && session_ != nullptr && !share_.given_up &&
-           session_->transfer().portable();
+           session_.last_known()->transfer().portable();
   }
   // Finds out by system calls, before a seccomp filter comes, what can be used behind it.
   void PrepareConfinement(int fd);
@@ -194,7 +195,7 @@ class StreamSocket final : public Socket {
   [[nodiscard]] const engine::Engine& engine() const { return std::as_const(*session_).engine(); }
   [[nodiscard]] const verbs::QueuePair& queue_pair() const { return std::as_const(*session_).queue_pair(); }
   short WatchEvents() const;
-  int LinkOf(int fd) const { return session_ != nullptr ? preload::LinkOf(*session_, fd) : fd; }
+  int LinkOf(int fd) const { return session_ != nullptr ? preload::LinkOf(*session_.last_known(), fd) : fd; }
   // Returns true if a receive may take messages off the link itself (Session::Direct::Receive).
   [[nodiscard]] bool TakesDirect() const {
     return queue_pair().direct() != nullptr && share_.with == nullptr && !board_.hears_doorbells() &&
@@ -259,6 +260,8 @@ class StreamSocket final : public Socket {
 
   [[nodiscard]] int LinkFd() const { return lingering_.fd() >= 0 ? lingering_.fd() : numbers_.any(); }
   [[nodiscard]] bool foreign() const { return share_.foreign(); }
+  // Returns true if this is an SDP connection, and this process has its newest state.
+  [[nodiscard]] bool usable() const { return state_ == State::kSdp && !foreign(); }
 
   // Returns `fd` if it is still the socket's, else another descriptor of its link.
   [[nodiscard]] int NumberNow(int fd) const;
@@ -274,7 +277,7 @@ class StreamSocket final : public Socket {
 
   Listening listening_;
   Connecting connecting_;
-  std::unique_ptr<Session> session_;
+  HeldSession session_{share_};
   UrgentMark urgent_mark_;
   Lending lending_;
   Corked corked_;

@@ -44,12 +44,12 @@ Background::Wait StreamSocket::Upkeep::RunInBackground(Time now) {
   } else {
     lock.lock();
   }
-  s_.use_.helper_yields.store(s_.state_ == State::kSdp && !s_.foreign(), std::memory_order_relaxed);
+  s_.use_.helper_yields.store(s_.usable(), std::memory_order_relaxed);
   if (s_.state_ == State::kConnecting && s_.connecting_.in_call) return {.done = true};
   if (s_.state_ == State::kConnecting && s_.connecting_.attempt != nullptr && !s_.numbers_.none())
     return s_.connector().RunAttempt(now);
   if (s_.state_ == State::kClosed) return s_.departure().RunLinger(now);
-  if (s_.state_ != State::kSdp || s_.foreign()) {
+  if (!s_.usable()) {
     s_.use_.trimming = false;
     return {.done = true};
   }

@@ -83,8 +83,7 @@ bool StreamSocket::Departure::AllSent(int link) {
 }
 
 int StreamSocket::Departure::AwaitSent(Lock& lock, int fd, Time deadline, Signals signals) {
-  while (s_.state_ == State::kSdp && !s_.foreign() &&
-         !(s_.share_.closing_unsent ? s_.session_->AllTaken() : AllSent(fd))) {
+  while (s_.usable() && !(s_.share_.closing_unsent ? s_.session_->AllTaken() : AllSent(fd))) {
     const Time now = Now();
     if (now >= deadline) return EAGAIN;
     // What the kernel sends tells nobody.
@@ -217,8 +216,9 @@ void StreamSocket::Departure::LeaveConnect(int fd) {
 void StreamSocket::Departure::GoOnWithout(int fd) {
   QuietLinks::Unwatch(&s_.quiet_, fd);
   if (s_.quiet_.relied_on()) s_.board_.WakeAll();
-  if (s_.session_ != nullptr && s_.session_->queue_pair().event_fd() == fd)
-    s_.session_->queue_pair().SetEventFd(s_.numbers_.any());
+  if (Session* const known = s_.session_.last_known();
+      known != nullptr && std::as_const(*known).queue_pair().event_fd() == fd)
+    known->queue_pair().SetEventFd(s_.numbers_.any());
   if (s_.connecting_.attempt == nullptr) return;
   s_.connecting_.attempt->SetFd(s_.numbers_.any());
   if (Background::Holds(&s_.task_))
@@ -357,14 +357,14 @@ void StreamSocket::Vanished(int fd) {
 // The connection is over (or the listener closed): its counters become history, its descriptor goes.
 void StreamSocket::Departure::DropSession() {
   QuietLinks::Leave(&s_.quiet_);
-  s_.report_.Close(OpenStatistics(), s_.session_.get(), s_.names());
-  if (s_.session_ != nullptr) s_.lender().CollectLoans();
+  s_.report_.Close(OpenStatistics(), s_.session_.last_known(), s_.names());
+  if (s_.session_ != nullptr && !s_.foreign()) s_.lender().CollectLoans();
   s_.lending_.Drop();
   s_.holders().DropShared();
   // A device's queue pair is one for all processes that inherited it: to destroy it here would end the
   // parent's connection.
-  if (s_.share_.given_up && s_.session_ != nullptr && !s_.session_->transfer().portable())
-    (void)s_.session_.release();
+  if (s_.share_.given_up && s_.session_ != nullptr && !s_.session_.last_known()->transfer().portable())
+    s_.session_.Abandon();
   s_.session_.reset();
   if (const int fd = s_.lingering_.End(); fd >= 0) HiddenFds::Close(fd);
 }

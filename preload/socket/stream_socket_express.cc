@@ -42,8 +42,8 @@ void StreamSocket::ExpressWay::Open(int inside) {
   if (s_.session_ == nullptr) return;
   const bool leftovers = s_.engine().readable_bytes() != 0;
   if (!leftovers && s_.queue_pair().direct() == nullptr) return;  // most sockets without a local link
-  const bool connected = s_.state_ == State::kSdp && !s_.foreign() && s_.share_.with == nullptr &&
-                         !s_.session_->moves().stepped() && !s_.tcp_.abort_noted;
+  const bool connected =
+      s_.usable() && s_.share_.with == nullptr && !s_.session_->moves().stepped() && !s_.tcp_.abort_noted;
   const bool open = s_.tcp_.pending_error == 0 && !s_.tcp_.receive_shut && !s_.share_.locked_for_fork &&
                     !s_.lingering_.process_ends();
   const bool alone = s_.board_.unheard() && s_.calls_inside_.count() == inside && !s_.calls_inside_.kept() &&

@@ -53,7 +53,7 @@ void StreamSocket::Forking::DisownAfterFork() {
   if (s_.state_ == State::kSdp || s_.state_ == State::kClosed) {
     s_.report_.ForgetSlot();
     s_.share_.left_unsent = s_.share_.closing_unsent = false;
-    if (s_.session_ != nullptr) s_.session_->recorder().ForgetAfterFork();
+    if (s_.session_ != nullptr) s_.session_.last_known()->recorder().ForgetAfterFork();
     s_.share_.given_up = s_.share_.given_up || s_.share_.with == nullptr || !s_.share_.child_joins;
     if (!s_.share_.given_up) {
       s_.share_.with->AdoptAfterFork();

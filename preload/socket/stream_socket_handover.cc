@@ -67,7 +67,7 @@ bool StreamSocket::Giving::ComeToRest(Time deadline) {
 
 bool StreamSocket::Giving::GiveConnection(Giver giver, Guests& guests, Handover::Connection* out) {
   if (!s_.shareable()) return false;
-  s_.corked_.Push(*s_.session_);
+  if (!s_.foreign()) s_.corked_.Push(*s_.session_);
   if (giver == Giver::kStays) s_.forking().SettleLoans(Time{});
   if (s_.share_.with == nullptr && !s_.holders().StartSharing()) return false;
   const Guests::Guest* const guest = guests.Of(&s_.share_.with->arena());
@@ -110,9 +110,9 @@ void StreamSocket::Giving::HandOver(uint64_t inode, Giver giver, Guests& guests,
     case State::kSdp: {
       Handover::Connection connection{.inode = inode, .kind = kind};
       connection.whole = GiveConnection(giver, guests, &connection);
-      if (connection.whole && s_.session_->transfer().memory_fd() >= 0) {
+      if (connection.whole && s_.session_.last_known()->transfer().memory_fd() >= 0) {
         connection.has_memory = true;
-        fds->memories.push_back(s_.session_->transfer().memory_fd());
+        fds->memories.push_back(s_.session_.last_known()->transfer().memory_fd());
       }
       if (!connection.whole)
         SDP_LOG(kError, "connection with %s cannot go to another program",

@@ -13,8 +13,7 @@ namespace sdp::preload {
 // A thread that a handler took out of its call by a jump does not come back; and the handler's own thread
 // would ask the kernel for the number again, which is no more.
 bool StreamSocket::Departure::KeepForCalls(int fd) {
-  if (s_.calls_inside_.count() == 0 || s_.state_ != State::kSdp || s_.foreign() || s_.session_->link_ended())
-    return false;
+  if (s_.calls_inside_.count() == 0 || !s_.usable() || s_.session_->link_ended()) return false;
   if (!s_.calls_inside_.all_return() || Confined() || Critical::MayBeInHandler()) return false;
   const int hidden = HiddenFds::Duplicate(fd);
   if (hidden < 0) return false;

@@ -94,7 +94,7 @@ void StreamSocket::NoteSendRoom() {
 
 void StreamSocket::AfterBufferSize() {
   if (state_ == State::kListening) listening_.listener->SetTuning(options_.kept.tuning());
-  if (state_ == State::kSdp && !foreign()) AfterProgress();
+  if (usable()) AfterProgress();
 }
 
 }  // namespace sdp::preload

@@ -39,7 +39,7 @@ bool StreamSocket::Looks::LookAtLink(bool takes, Session::PollFor wanted) {
 }
 
 bool StreamSocket::Waiting::LooksBeforeSleep() const {
-  if (s_.state_ != State::kSdp || s_.session_->link_ended() || s_.foreign() || Confined()) return false;
+  if (!s_.usable() || s_.session_->link_ended() || Confined()) return false;
   return s_.queue_pair().pollable() != nullptr || s_.queue_pair().unsent_bytes() == 0;
 }
 
@@ -111,7 +111,7 @@ bool StreamSocket::Waiting::TakeBeforeSleep(Awaited awaited) {
 }
 
 void StreamSocket::Waiting::NoteWait(Awaited awaited, const WaitMark& mark, Duration lasted) {
-  if (s_.state_ != State::kSdp || s_.session_ == nullptr || s_.foreign()) return;
+  if (!s_.usable() || s_.session_ == nullptr) return;
   ++s_.session_->reads().waits.slept;
   CameFor(awaited, mark) || ComesFor(awaited) ? s_.sleeps_.budget.NoteSlept(lasted)
                                               : s_.sleeps_.budget.NoteElsewhere();
@@ -196,7 +196,7 @@ bool StreamSocket::Watch::EndLook(LookResult result, const verbs::BellName* bell
 void StreamSocket::Watch::TakeRung(bool polled) {
   const Lock lock(s_.mutex_);
   s_.holders().OnlyLooks();
-  if (s_.state_ != State::kSdp || s_.foreign()) return;
+  if (!s_.usable()) return;
   const bool alone = polled && s_.board_.heard_by_one();
   if (alone && s_.ComesDirect()) return;  // the set reports it where it is
   alone ? (void)s_.looks().LookAtLink(/*takes=*/false, Session::PollFor::kSleep) : s_.looks().Look();

@@ -112,11 +112,12 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
   if (state_ == State::kConnecting) return Fail(ENOTCONN);
   if (state_ != State::kSdp) return real.getpeername(fd, address, length);
   if (!foreign() && !session_->reads().Lately()) looks().LookToTheEnd();  // TCP knows of what has come
-  const engine::State engine_state = session_->engine().state();
+  const Session& known = *session_.last_known();
+  const engine::State engine_state = known.engine().state();
   const bool over = engine_state == engine::State::kAborted || engine_state == engine::State::kClosed;
-  if (over && !InCloseWait()) return Fail(ENOTCONN);
+  if (over && (foreign() || !InCloseWait())) return Fail(ENOTCONN);
   // The kernel knows of a reset that no thread has read yet. A connection that moves may have no link.
-  if (!over && !session_->moving() && LinkOf(fd) == fd && PeerAddress(fd).length == 0) return Fail(ENOTCONN);
+  if (!over && !known.moving() && LinkOf(fd) == fd && PeerAddress(fd).length == 0) return Fail(ENOTCONN);
   return PutName(names_.peer, address, length);
 }
 
@@ -264,7 +265,7 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
 void StreamSocket::OptionCalls::AfterKeptOption(int fd, int level, int name) {
   // What the conventional connections of a listener inherit.
   if (s_.state_ == State::kListening) s_.options_.kept.Apply(fd);
-  if (s_.state_ != State::kSdp || s_.foreign()) return;
+  if (!s_.usable()) return;
   if (level == SOL_SOCKET && name == SO_OOBINLINE)
     s_.session_->engine().SetOutOfBandInline(s_.options_.kept.out_of_band_inline());
   if (level == SOL_SOCKET && name == SO_RCVLOWAT) s_.looks().TakeUntold();

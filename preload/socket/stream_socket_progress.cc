@@ -141,7 +141,9 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
   numbers_.Replace(from, to);
   QuietLinks::Unwatch(&quiet_, from);
   if (quiet_.relied_on()) board_.WakeAll();
-  if (session_ != nullptr && session_->queue_pair().event_fd() == from) session_->queue_pair().SetEventFd(to);
+  if (Session* const known = session_.last_known();
+      known != nullptr && std::as_const(*known).queue_pair().event_fd() == from)
+    known->queue_pair().SetEventFd(to);
   if (connecting_.attempt != nullptr) connecting_.attempt->SetFd(to);
   return true;
 }
@@ -156,7 +158,7 @@ void StreamSocket::RanOutOfMemory(int fd) {
 int StreamSocket::TakeErrorAhead() {
   const Lock lock(mutex_);
   holders().OnlyLooks();
-  if (state_ != State::kSdp || foreign()) return 0;
+  if (!usable()) return 0;
   looks().LookToTheEnd();
   return tcp_.TakeError();
 }
@@ -174,7 +176,7 @@ void StreamSocket::ReportLater(int error) {
 void StreamSocket::Watch::Progress(bool polled) {
   std::lock_guard lock(s_.mutex_);
   s_.holders().OnlyLooks();
-  if (s_.state_ != State::kSdp || s_.foreign()) return;
+  if (!s_.usable()) return;
   // Else the set reports it where it is.
   if (!polled || !s_.board_.heard_by_one() || !s_.ComesDirect()) s_.looks().TakeFromLink();
 }
@@ -193,8 +195,9 @@ void StreamSocket::Looks::Look() {
 }
 
 bool StreamSocket::OnLocalLink() const {
-  if (session_ == nullptr) return false;
-  const verbs::Pollable* const pollable = queue_pair().pollable();
+  const Session* const session = session_.last_known();
+  if (session == nullptr) return false;
+  const verbs::Pollable* const pollable = session->queue_pair().pollable();
   return pollable != nullptr && pollable->always_told();
 }
 

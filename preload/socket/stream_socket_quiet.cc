@@ -13,22 +13,22 @@ void StreamSocket::QuietLink::TakeUnread() { socket_->upkeep().TakeUnread(); }
 // again with its next call (EnterShared).
 bool StreamSocket::Upkeep::HasQuietLink() const {
   return s_.state_ == State::kSdp && s_.session_ != nullptr && !s_.share_.given_up &&
-         !s_.session_->link_ended() && !s_.session_->full() && s_.LinkFd() >= 0;
+         !s_.session_.last_known()->link_ended() && !s_.session_.last_known()->full() && s_.LinkFd() >= 0;
 }
 
 void StreamSocket::Upkeep::LookIfUnread(Time since) {
   std::unique_lock own(s_.mutex_.own(), std::try_to_lock);
   if (!own.owns_lock()) return;
   if (s_.state_ == State::kSdp && s_.session_ != nullptr && !s_.share_.given_up)
-    s_.report_.PublishLate(*s_.session_, s_.names());
+    s_.report_.PublishLate(*s_.session_.last_known(), s_.names());
   if (!HasQuietLink()) return QuietLinks::Leave(&s_.quiet_);
-  if (s_.session_->moving() || s_.session_->reads().Since(since, s_.session_->recorder())) return;
+  Session& known = *s_.session_.last_known();
+  if (known.moving() || known.reads().Since(since, known.recorder())) return;
   // A device tells only of what comes after the queue was asked for that.
-  if (verbs::Pollable* const pollable = s_.session_->queue_pair().pollable();
-      pollable != nullptr && s_.share_.with == nullptr) {
+  if (verbs::Pollable* const pollable = s_.share_.with == nullptr ? known.queue_pair().pollable() : nullptr) {
     if (!pollable->always_told()) s_.waiting().TakeBeforeSleep(Awaited::kAll);
     pollable->GiveBack();
-    if (s_.session_->link_ended()) return QuietLinks::Leave(&s_.quiet_);
+    if (known.link_ended()) return QuietLinks::Leave(&s_.quiet_);
   }
   if (!s_.waiting().LeaveBell() && QuietLinks::Watch(&s_.quiet_, s_.LinkOf(s_.LinkFd()))) return;
   own.unlock();

@@ -57,11 +57,11 @@ StreamSocket::Watch::Readiness StreamSocket::Watch::GetReadiness() {
   Lock lock(s_.mutex_);
   s_.holders().OnlyLooks();
   if (s_.state_ == State::kConnecting) s_.connector().StepAttempt();
-  if (s_.state_ == State::kSdp && !s_.foreign()) {
+  if (s_.usable()) {
     s_.lender().MendJump(lock, s_.numbers_.any(), __builtin_frame_address(0));
   }
   Readiness readiness{.state = s_.state_, .shared = s_.share_.with != nullptr};
-  if (s_.state_ == State::kSdp && !s_.foreign()) {
+  if (s_.usable()) {
     AskConnection(&readiness);
   } else if (s_.state_ == State::kSdp && s_.share_.given_up) {
     // Each call answers EIO at once (AwaitConnection). The connection's own edges do not reach this one.
@@ -102,12 +102,12 @@ bool StreamSocket::Looks::TakeUntold() {
 // If the link does not take all of it, the helper, which has the socket's task, sends the rest.
 void StreamSocket::Watch::PushWrites() {
   std::lock_guard lock(s_.mutex_.own());
-  if (s_.state_ == State::kSdp) s_.corked_.PushStream(*s_.session_);
+  if (s_.usable()) s_.corked_.PushStream(*s_.session_);
 }
 
 void StreamSocket::Watch::AddWaiter(Waiter* waiter, iwarp::Bell* bell) {
   std::lock_guard lock(s_.mutex_.own());
-  if (s_.state_ == State::kSdp) s_.corked_.PushStream(*s_.session_);
+  if (s_.usable()) s_.corked_.PushStream(*s_.session_);
   s_.board_.Add(waiter);
   // What has come already the caller finds before it sleeps.
   if (bell != nullptr && s_.waiting().MayHearByBell()) {
@@ -130,12 +130,12 @@ StreamSocket::State StreamSocket::Watch::AddObserver(ReadinessObserver* observer
   if (ObserveExpress(observer, fd)) return State::kSdp;
   std::lock_guard lock(s_.mutex_);
   if (s_.state_ == State::kPlain) return State::kPlain;
-  bool taken = s_.state_ == State::kSdp && !s_.foreign() && s_.looks().TakeUntold();
+  bool taken = s_.usable() && s_.looks().TakeUntold();
   if (s_.waiting().LeaveBell()) {  // it belongs to another observer
     s_.looks().Look();
     taken = true;
   }
-  const short watch = s_.state_ == State::kSdp && !s_.foreign() ? s_.WatchEvents() : -1;
+  const short watch = s_.usable() ? s_.WatchEvents() : -1;
   s_.board_.Observe(observer, fd, watch);
   if (watch >= 0) observer->OnWatch(fd, s_.LinkOf(fd), watch, *s_.session_);
   // A wait may have asked the socket already. The link no longer tells of what was taken here.

@@ -48,7 +48,7 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
   Lock lock(mutex_);
   // The link's descriptor has the mode of the program's: in blocking mode sendfile would sleep with the lock
   // held. Behind a filter only the calls of the one way are known to be allowed.
-  if (state_ != State::kSdp || foreign() || Confined() || !numbers_.IsNonblocking(fd)) return 0;
+  if (!usable() || Confined() || !numbers_.IsNonblocking(fd)) return 0;
   lender().MendJump(lock, fd, __builtin_frame_address(0));
   ++use_.calls;
   const Bytes names = Names();

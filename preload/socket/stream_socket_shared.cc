@@ -209,8 +209,8 @@ void StreamSocket::Holders::ForgetShared() {
 
 void StreamSocket::PrepareConfinement(int fd) {
   const Lock lock = holders().LockWithOwner();
-  if (state_ == State::kSdp && !foreign()) report_.PublishLate(*session_, names());
-  if (state_ == State::kSdp && !foreign() && session_->moving()) {
+  if (usable()) report_.PublishLate(*session_, names());
+  if (usable() && session_->moving()) {
     session_->moves().End();
     AfterProgress();
   }

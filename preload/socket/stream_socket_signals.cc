@@ -19,7 +19,7 @@ void StreamSocket::OwnerChanged(int fd) {
   Lock lock(mutex_);
   board_.SetHasOwner(HasOwner(fd));
   if (state_ == State::kListening) listening_.listener->SetSignals(board_.has_owner() ? fd : -1);
-  if (state_ != State::kSdp || foreign()) return;
+  if (!usable()) return;
   if (waiting().LeaveBell()) looks().Look();  // the kernel tells the owner of doorbells alone
   upkeep().LeaveToBackground();
 }
@@ -52,8 +52,7 @@ Background::Wait StreamSocket::Upkeep::IdleWait() {
 }
 
 bool StreamSocket::Upkeep::ListensForPeer() {
-  if (s_.state_ != State::kSdp || s_.foreign() || s_.session_->link_ended() || s_.numbers_.none())
-    return false;
+  if (!s_.usable() || s_.session_->link_ended() || s_.numbers_.none()) return false;
   // Shut down both ways: what comes is answered with a reset.
   const bool refuses = s_.tcp_.receive_shut && !s_.engine().can_send() && !s_.engine().peer_closed();
   return s_.board_.has_owner() || refuses;

@@ -76,7 +76,7 @@ int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline
                                          const HandlerWatch& handlers, Awaited awaited) {
   Time until = deadline;
   if (s_.share_.with != nullptr) until = std::min(until, Now() + s_.share_.NextLook(s_.calls_inside_.kept()));
-  if (s_.state_ == State::kSdp && !s_.foreign()) until = std::min(until, s_.session_->moves().deadline());
+  if (s_.usable()) until = std::min(until, s_.session_->moves().deadline());
   pollfd fds[3];  // the link, the waiter, its bell
   nfds_t count = 0;
   fds[count++] = *link;

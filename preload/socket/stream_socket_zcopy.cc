@@ -178,7 +178,7 @@ size_t StreamSocket::Lender::SendLent(Call& call, Bytes data, int* error) {
   {
     WhileLent lent(&s_, call, s_.lending_.source());
     *error = AwaitReader(call, data.size());
-    if (s_.state_ == State::kSdp && s_.session_ != nullptr && !s_.foreign()) s_.looks().TakeUntold();
+    if (s_.usable() && s_.session_ != nullptr) s_.looks().TakeUntold();
     lent.NoteWhole();
   }
   const size_t moved = loan.TakeResult();
