@@ -4,16 +4,11 @@
 // that wait, each with the mask it would have had, and restores the thread's mask.
 #include "preload/critical.h"
 
-#include <fcntl.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "preload/allowed_calls.h"

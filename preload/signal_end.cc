@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -69,8 +68,7 @@ void BlockHandlers(int number, const ucontext_t& interrupted) {
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
 }
 
-// Returns whether this thread ends the process. False: another thread is ending it, or this one will do so a
-// moment later.
+// Returns whether this thread ends the process. False: another thread is ending it.
 bool MayEndIt(int number) {
   const int64_t now = NowNs();
   if (ending != 0) {

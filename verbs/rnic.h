@@ -88,7 +88,7 @@ class QueuePair {
   // the core's own cache has it.
   virtual ReadStatus ReadSome() { return ReadLink(); }
   // A thread sleeps next, until the link has more.
-  virtual void NoteSleep() {}
+  virtual void NoteSleep() const {}
   // Takes the next completion; returns false if there is none.
   virtual bool PollCompletion(Completion* out) = 0;
 

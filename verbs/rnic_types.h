@@ -144,7 +144,7 @@ struct Interest {
 
 enum class ReadStatus : uint8_t {
   kProgress,    // bytes came in; poll completions
-  kWouldBlock,  // nothing is there (or, blocking, the link's receive time-out passed)
+  kWouldBlock,  // nothing is there
   kEnded,       // the stream has ended; poll the remaining completions, then see cause()
 };
 

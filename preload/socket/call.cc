@@ -108,7 +108,7 @@ int StreamSocket::Call::SleepForData(Awaited awaited) {
   const Time deadline = Deadline();
   const int error = s.waiting().WaitForChange(lock_, fd_, deadline, signals(), awaited, SinceSleep());
   // Another thread may have read, and the handler have run before this one slept again.
-  if (error == 0 && s.urgent().UrgentInterrupts()) return EINTR;
+  if (error == 0 && s.usable() && s.urgent().UrgentInterrupts()) return EINTR;
   return error == EAGAIN && Now() < deadline ? 0 : error;
 }
 

@@ -34,7 +34,7 @@ class HeldSession {
   [[nodiscard]] Session* last_known() const { return session_.get(); }
 
   void reset() { session_.reset(); }
-  // The session stays in memory, and no one owns it.
+  // The session stays in memory for ever.
   void Abandon() { (void)session_.release(); }
 
  private:

@@ -11,7 +11,7 @@ class Kinship {
   // is the end in good order, although we do not wait for its DisConn (SDP 8.2.1).
   void Set(bool kin) { kin_ = kin; }
   [[nodiscard]] bool kin() const { return kin_; }
-  // Who has the connection next may be another program.
+  // Another program may have the connection next.
   void Forget() { kin_ = leaves_first_ = left_first_ = false; }
 
   // Both directions are closed here. To kin that has not closed, our direction of the link ends with our

@@ -1,5 +1,4 @@
-// The names of a connection's own that the descriptor of the application does not know: those of a kernel
-// RNIC's.
+// The names of a connection over a kernel RNIC, which the application's descriptor does not know.
 #ifndef SDP_PRELOAD_SOCKET_LINK_NAMES_H_
 #define SDP_PRELOAD_SOCKET_LINK_NAMES_H_
 

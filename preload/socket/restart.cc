@@ -9,6 +9,7 @@
 #include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
+
 int PollOnce(pollfd* fds, nfds_t count, Time deadline) {
   timespec storage;
   const SleepMayBeCancelled here;

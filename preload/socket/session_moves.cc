@@ -46,7 +46,7 @@ void Add(const verbs::QpCounters& more, verbs::QpCounters* sum) {
 Time Session::Moves::deadline() const { return m_.now != nullptr ? m_.now->deadline(Now()) : kNever; }
 
 void Session::Moves::Start() {
-  s_.kinship_.Forget();  // who has the connection next may be another program
+  s_.kinship_.Forget();  // another program may have it next
   const uint64_t payload = Payload(s_.engine_->stats());
   m_.idle = payload == m_.payload_then ? m_.idle + 1 : 0;
   m_.payload_then = payload;

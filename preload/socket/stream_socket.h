@@ -192,8 +192,12 @@ class StreamSocket final : public Socket {
             .receive_shut = tcp_.receive_shut,
             .send_shut = tcp_.send_shut};
   }
-  [[nodiscard]] const engine::Engine& engine() const { return std::as_const(*session_).engine(); }
-  [[nodiscard]] const verbs::QueuePair& queue_pair() const { return std::as_const(*session_).queue_pair(); }
+  [[nodiscard]] const engine::Engine& engine() const {
+    return std::as_const(*session_.last_known()).engine();
+  }
+  [[nodiscard]] const verbs::QueuePair& queue_pair() const {
+    return std::as_const(*session_.last_known()).queue_pair();
+  }
   short WatchEvents() const;
   int LinkOf(int fd) const { return session_ != nullptr ? preload::LinkOf(*session_.last_known(), fd) : fd; }
   // Returns true if a receive may take messages off the link itself (Session::Direct::Receive).
@@ -225,9 +229,11 @@ class StreamSocket final : public Socket {
   }
   // Returns true if the link is a local one.
   [[nodiscard]] bool OnLocalLink() const;
-  // Returns true if threads sleep in Send or Receive, and hear of all that comes.
+  // Returns true if threads sleep in Send or Receive, and hear of all that comes. A thread that jumped out of
+  // its call is none.
   [[nodiscard]] bool HasSleepers() const {
-    return calls_inside_.count() != 0 && (share_.with == nullptr || OnLocalLink());
+    if (calls_inside_.count() == 0 || !calls_inside_.all_return()) return false;
+    return OnLocalLink() || (share_.with == nullptr && queue_pair().pollable() == nullptr);
   }
   [[nodiscard]] Report::Names names() const {
     return {.fd = numbers_.any(), .local = names_.local, .peer = names_.peer, .sdp_peer = names_.sdp_peer};

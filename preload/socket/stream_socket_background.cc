@@ -28,7 +28,7 @@ constexpr Duration kSendBufferRest = std::chrono::milliseconds(20);
 Background::Wait StreamSocket::Task::Run(Time now) { return socket_->upkeep().RunInBackground(now); }
 
 void StreamSocket::Upkeep::LeaveToBackground() {
-  if (s_.session_ == nullptr) return;
+  if (s_.session_ == nullptr || s_.foreign()) return;
   const bool trim = !s_.use_.trimming && s_.engine().send_buffer_memory() != 0;
   if (!trim && !s_.session_->has_unsent() && s_.corked_.empty() && !ListensForPeer()) return;
   s_.use_.trimming = s_.use_.trimming || trim;
@@ -125,6 +125,10 @@ Background::Wait StreamSocket::Departure::RunLinger(Time now) {
   // Others' since the process has begun to end (StepToEnd): they have not gone, and its end is theirs to
   // make.
   if (s_.session_ == nullptr || s_.lingering_.fd() < 0 || s_.share_.given_up) return {.done = true};
+  if (s_.share_.closing_unsent && s_.foreign()) {  // another process keeps it, with what was unsent here
+    DropSession();
+    return {.done = true};
+  }
   if (!s_.session_->moving()) s_.holders().OnlyLooks();
   if (s_.share_.closing_unsent && s_.share_.with == nullptr) {
     // The others have gone before us: the end is ours to make.
@@ -132,10 +136,6 @@ Background::Wait StreamSocket::Departure::RunLinger(Time now) {
     s_.session_->engine().CloseSend();
     s_.session_->engine().CloseReceive();
     s_.lingering_.SetUntil(now + Lingering::kFinWait);
-  }
-  if (s_.share_.closing_unsent && s_.foreign()) {  // another process keeps it, with what was unsent here
-    DropSession();
-    return {.done = true};
   }
   if (s_.share_.closing_unsent) {
     StepToSent();

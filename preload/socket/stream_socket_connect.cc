@@ -42,7 +42,7 @@ ConnectLooks& connect_looks() {
   return *instance;
 }
 
-// poll() of two links, and of a third place for PollRestarting. `restarts`: as a connect without a time-out
+// poll() of two links. `restarts`: as a connect without a time-out
 // does after a signal handler.
 int LookThenPoll(pollfd* links, Time until, bool restarts) {
   const auto poll = [&] { return restarts ? PollRestarting(links, 2, until) : PollOnce(links, 2, until); };
@@ -212,8 +212,7 @@ int StreamSocket::Connector::ConnectInline(Lock& lock, int fd) {
       return result;
     }
     const Background::Wait wait = s_.connecting_.attempt->wait();
-    // A third place is for PollRestarting.
-    pollfd links[3] = {{.fd = wait.fd, .events = wait.events, .revents = 0},
+    pollfd links[2] = {{.fd = wait.fd, .events = wait.events, .revents = 0},
                        {.fd = wait.also_fd, .events = POLLOUT, .revents = 0}};
     int result;
     int error;

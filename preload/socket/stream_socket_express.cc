@@ -39,7 +39,7 @@ constexpr int kLooksForSoon = 200;
 
 // With the lock held, at the end of a call; `inside`: how many threads are in calls, the caller included.
 void StreamSocket::ExpressWay::Open(int inside) {
-  if (s_.session_ == nullptr) return;
+  if (!s_.usable() || s_.session_ == nullptr) return;
   const bool leftovers = s_.engine().readable_bytes() != 0;
   if (!leftovers && s_.queue_pair().direct() == nullptr) return;  // most sockets without a local link
   const bool connected =

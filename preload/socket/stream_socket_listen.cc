@@ -219,7 +219,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       continue;
     }
     if (errno != EAGAIN || nonblocking) return -1;
-    pollfd fds[5] = {{.fd = fd, .events = POLLIN, .revents = 0},
+    pollfd fds[4] = {{.fd = fd, .events = POLLIN, .revents = 0},
                      {.fd = listening_.listener->sdp_fd(), .events = POLLIN, .revents = 0},
                      {.fd = listening_.listener->ready_fd(), .events = POLLIN, .revents = 0},
                      {.fd = listening_.listener->common_fd(), .events = POLLIN, .revents = 0}};

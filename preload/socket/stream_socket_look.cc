@@ -83,7 +83,7 @@ std::optional<int> StreamSocket::Waiting::LookBeforeSleep(Lock& lock, Time deadl
         offered = now;
       }
       lock.lock();
-      if (s_.state_ != State::kSdp || s_.session_ == nullptr) return 0;
+      if (!s_.usable() || s_.session_ == nullptr) return 0;
       if (s_.board_.wakes() != mark.wakes && !mark.handlers.Interrupts(restarts)) return 0;
     } while (!crowded && !mark.handlers.Interrupts(restarts) && now < until);
     if (crowded) s_.sleeps_.budget.NoteCrowded();

@@ -169,7 +169,7 @@ int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t
 int StreamSocket::OptionCalls::PutPeerName(void* value, socklen_t* length) const {
   if (!MayWrite(length, sizeof *length)) return Fail(EFAULT);
   if (static_cast<int>(*length) < 0) return Fail(EINVAL);
-  const engine::State engine_state = s_.session_->engine().state();
+  const engine::State engine_state = s_.engine().state();
   if (engine_state == engine::State::kAborted || engine_state == engine::State::kClosed)
     return Fail(ENOTCONN);
   if (s_.names_.peer.length < *length) return Fail(EINVAL);
@@ -181,18 +181,18 @@ int StreamSocket::OptionCalls::PutPeerName(void* value, socklen_t* length) const
 
 int StreamSocket::OptionCalls::GetStreamInfo(int fd, void* value, socklen_t* length) {
   s_.looks().Look();
-  const engine::Engine& e = s_.session_->engine();
+  const engine::Engine& e = s_.engine();
+  const Session& known = *s_.session_.last_known();
   const engine::Stats& s = e.stats();
   const uint64_t unsent = s_.corked_.size() + s_.limits().Queued();
   const StreamFacts facts{
       .tcp_state = static_cast<uint8_t>(
-          s_.InCloseWait() ? TCP_CLOSE_WAIT
-                           : TcpState(e, s_.session_->link_ended(), s_.session_->has_unsent())),
+          s_.InCloseWait() ? TCP_CLOSE_WAIT : TcpState(e, known.link_ended(), known.has_unsent())),
       .bytes_out =
           s.bcopy_bytes_out + s.read_zcopy_bytes_out + s.write_zcopy_bytes_out + s.transaction_bytes_out,
       .bytes_in = s.bcopy_bytes_in + s.read_zcopy_bytes_in + s.write_zcopy_bytes_in + s.transaction_bytes_in,
       .unsent = unsent,
-      .alive = !s_.session_->link_ended(),
+      .alive = !known.link_ended(),
   };
   return GetTcpInfo(fd, facts, value, length);
 }
@@ -207,8 +207,7 @@ int StreamSocket::OptionCalls::ReceiveNothingMapped(void* value, socklen_t* leng
   std::memcpy(&request, value, given);
   if (request.address % 4096 != 0) return Fail(EINVAL);
   s_.looks().Look();
-  const auto waiting =
-      static_cast<uint32_t>(std::min<uint64_t>(s_.session_->engine().readable_bytes(), 0x7fffffff));
+  const auto waiting = static_cast<uint32_t>(std::min<uint64_t>(s_.engine().readable_bytes(), 0x7fffffff));
   request.to_be_read = std::min(request.length, waiting);
   request.length = 0;
   request.in_queue = waiting;
@@ -304,12 +303,12 @@ int StreamSocket::OptionCalls::GetTuning(int name, void* value, socklen_t* lengt
   const ConnectionTuning& tuning = s_.options_.kept.tuning();
   if (name == kSdpZcopyThreshold) return PutInt(tuning.zcopy_threshold(), value, length);
   if (name == kSdpPrivateBuffers) {
-    if (s_.state_ == State::kSdp) return PutInt(s_.session_->engine().receive_buffers(), value, length);
+    if (s_.state_ == State::kSdp) return PutInt(s_.engine().receive_buffers(), value, length);
     return PutInt(tuning.private_buffers() != 0 ? tuning.private_buffers() : config().receive_buffers, value,
                   length);
   }
   if (s_.state_ == State::kSdp)
-    return PutInt(static_cast<int>(s_.session_->engine().stats().local_buffer_size), value, length);
+    return PutInt(static_cast<int>(s_.engine().stats().local_buffer_size), value, length);
   const uint32_t size =
       tuning.private_buffer_size() != 0 ? tuning.private_buffer_size() : config().receive_buffer_size;
   return PutInt(static_cast<int>(size), value, length);

@@ -124,7 +124,7 @@ ssize_t StreamSocket::Receiving::Run(Call& call, int flags, int* out_flags) {
     if (step == Step::kGoOn) step = End();
     if (step == Step::kGoOn) step = AwaitData();
     if (step == Step::kFailed) return call.Failed(errno);
-    if (step == Step::kOver && (done_ == 0 || s_.state_ != State::kSdp)) return call.Ended(done_);
+    if (step == Step::kOver && (done_ == 0 || !s_.usable())) return call.Ended(done_);
     if (step == Step::kDone || step == Step::kOver) break;
   }
   if (!peek_ && done_ > 0) s_.urgent_mark_.NoteRead();  // the next one is another
@@ -244,7 +244,10 @@ StreamSocket::Step StreamSocket::Receiving::End() {
     case ReceiveEnd::kWaits:
       break;
   }
-  if (looked_) return Step::kGoOn;
+  // The wait for a TCP link looks first, except in a stream of large messages.
+  const bool waits_at_once = call_->blocks() && s_.queue_pair().pollable() == nullptr &&
+                             !s_.session_->reads().in_bulk() && s_.waiting().LooksBeforeSleep();
+  if (looked_ || waits_at_once) return Step::kGoOn;
   looked_ = true;
   const auto wanted = call_->blocks() ? Session::PollFor::kSleep : Session::PollFor::kNow;
   if (s_.looks().LookAtLink(/*takes=*/true, wanted) || !s_.waiting().LooksBeforeSleep()) return Step::kAgain;

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "preload/fail.h"
+#include "preload/socket/call_mark.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/holders.h"
 #include "preload/socket/limits.h"
@@ -33,8 +34,10 @@ class StreamSocket::Waiting::Asleep {
  public:
   Asleep(StreamSocket& socket, Lock& lock, Waiter* waiter, bool at_bell)
       : s_(socket), lock_(lock), waiter_(waiter), at_bell_(at_bell) {
-    if (waiter != nullptr) waiter->BeginSleep();
-    if (at_bell) waiter->SetAtBell(true);
+    if (waiter != nullptr) {
+      waiter->BeginSleep();
+      if (at_bell) waiter->SetAtBell(true);
+    }
     s_.board_.Add(waiter);
     lock.unlock();
   }
@@ -47,18 +50,16 @@ class StreamSocket::Waiting::Asleep {
   Asleep(const Asleep&) = delete;
   Asleep& operator=(const Asleep&) = delete;
   // Returns what poll returns, with errno.
-  int Poll(pollfd* fds, nfds_t count, Time until, bool restarts) {
+  int Poll(pollfd* fds, nfds_t count, Time until) {
     if (at_bell_) return waiter_->SleepAtBell() == 0 ? 1 : -1;
-    return restarts ? PollRestarting(fds, count, until) : PollOnce(fds, count, until);
+    return PollOnce(fds, count, until);
   }
   // Takes the lock back. Returns true if this thread has to read: the peer wakes no other one.
   bool Over() {
     lock_.lock();
-    if (at_bell_) {
-      s_.quiet_.RelyOnNoMore();
-      waiter_->SetAtBell(false);
-    }
+    if (at_bell_) s_.quiet_.RelyOnNoMore();
     if (waiter_ != nullptr) {
+      if (at_bell_) waiter_->SetAtBell(false);
       s_.board_.Remove(waiter_);
       waiter_->EndSleep();
     }
@@ -70,6 +71,7 @@ class StreamSocket::Waiting::Asleep {
   Lock& lock_;
   Waiter* const waiter_;
   const bool at_bell_;
+  const CallMark mark_;
 };
 
 int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals,
@@ -99,7 +101,7 @@ int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline
   const bool at_bell = bell != nullptr && until == kNever && restarts && RelyOnHelper();
   Asleep asleep(s_, lock, waiter, at_bell);
   // A handler that the lock held off has run by now.
-  const int result = handlers.Interrupts(restarts) ? Fail(EINTR) : asleep.Poll(fds, count, until, restarts);
+  const int result = handlers.Interrupts(restarts) ? Fail(EINTR) : asleep.Poll(fds, count, until);
   const int error = errno;
   const bool rung = asleep.Over();
   s_.holders().OnlyLooks();
@@ -115,7 +117,8 @@ int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline
   const bool alone = !s_.board_.observed() && s_.board_.unheard();
   if (rung && !(alone && ComesFor(awaited)))
     alone ? (void)s_.looks().LookAtLink(/*takes=*/true, Session::PollFor::kSleep) : s_.looks().Look();
-  if (result < 0) return error;
+  // After a handler with SA_RESTART, which may have forked, the caller looks again.
+  if (result < 0) return error == EINTR && restarts && !handlers.Interrupts(restarts) ? 0 : error;
   return !rung && result == 0 && until == deadline ? EAGAIN : 0;
 }
 
@@ -140,7 +143,7 @@ int StreamSocket::Waiting::WaitForChange(Lock& lock, int fd, Time deadline, Sign
   }
   const short watch = left_to_reader ? s_.WatchEvents() & POLLOUT : s_.WatchEvents();
   pollfd link{.fd = watch != 0 ? s_.LinkOf(s_.NumberNow(fd)) : -1, .events = watch, .revents = 0};
-  if (AwaitsData(awaited)) s_.session_->queue_pair().NoteSleep();
+  if (AwaitsData(awaited)) s_.queue_pair().NoteSleep();
   int error = SleepAsWaiter(lock, &link,
                             left_to_reader ? std::min(deadline, s_.share_.reader_elsewhere_until) : deadline,
                             signals, mark.handlers, awaited);

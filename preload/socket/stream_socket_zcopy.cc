@@ -183,7 +183,7 @@ size_t StreamSocket::Lender::SendLent(Call& call, Bytes data, int* error) {
   }
   const size_t moved = loan.TakeResult();
   // What finds the connection gone has not been sent, as on TCP.
-  const bool nothing_left = s_.session_ != nullptr && s_.session_->link_ended() &&
+  const bool nothing_left = !s_.foreign() && s_.session_ != nullptr && s_.session_->link_ended() &&
                             s_.session_->queue_pair().counters().bytes_out == sent_before;
   return nothing_left ? 0 : moved;
 }

@@ -36,7 +36,11 @@ pthread_key_t KeyOfWaiters() {
   Critical::Enter();
   static const pthread_key_t key = [] {
     pthread_key_t made = PTHREAD_KEYS_MAX;  // has no effect if no key is left
-    pthread_key_create(&made, [](void*) { delete std::exchange(this_thread_waiter, nullptr); });
+    // The program has jumped out of a sleep: a socket knows the waiter still, which stays.
+    pthread_key_create(&made, [](void*) {
+      Waiter* const waiter = std::exchange(this_thread_waiter, nullptr);
+      if (waiter != nullptr && !waiter->in_sleep()) delete waiter;
+    });
     return made;
   }();
   Critical::Leave();

@@ -87,7 +87,7 @@ class SoftQp final : public verbs::QueuePair,
   void StaysHere() override {
     if (local_) local_->StaysHere();
   }
-  void NoteSleep() override;
+  void NoteSleep() const override;
   bool PollCompletion(verbs::Completion* out) override { return ready_.Poll(out); }
 
   [[nodiscard]] int event_fd() const override { return link_.fd(); }

@@ -122,7 +122,7 @@ void SoftQp::NoteDirect() {
 
 // The sender's buffer may have no more room. A kernel that has recently sent an answer would delay the
 // acknowledgement by 40 ms, to send it along with the next answer.
-void SoftQp::NoteSleep() {
+void SoftQp::NoteSleep() const {
   if (!local_ && midway()) link_.AcknowledgeAtOnce();
 }
 

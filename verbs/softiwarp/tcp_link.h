@@ -54,7 +54,7 @@ class TcpLink {
   void Cork(bool on) const;
   // Sends a FIN after the bytes already sent.
   void ShutdownWrite() const;
-  // Resets the link: unsent and unread bytes are lost, the peer sees a reset, and who polls the link wakes.
+  // Resets the link: unsent and unread bytes are lost, the peer sees a reset, and a poll of the link ends.
   // The descriptor then belongs to a socket without a peer. If LinkCalls has no connect(), or it fails, the
   // kernel sends the reset when the owner closes the descriptor.
   void Abort() const;

@@ -166,7 +166,7 @@ TEST_CASE("terminated: asleep in a receive") {
   }
 }
 
-// By reading the peer grants credit, which wakes the thread that sleeps in the link's read. It waits for the
+// By reading the peer grants credit, which wakes the thread that sleeps in a receive. It waits for the
 // one processor, though, and by the time it has it the signal has come, too: between what has been read and
 // who is told of it.
 TEST_CASE("terminated: asleep in a receive, and woken by the peer's reading") {
