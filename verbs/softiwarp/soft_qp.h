@@ -165,10 +165,13 @@ class SoftQp final : public verbs::QueuePair,
   TcpLink link_;
   std::optional<LocalLink> local_;  // the bytes' way, in place of link_
   // What LookDirect() has found: in the ring, the message there, and its first bytes.
-  RingReader::Unread arrived_;
-  Arrived arrived_message_;
-  std::array<std::byte, kMostHeader> arrived_header_{};
-  bool arrived_known_ = false;      // and it is still the next
+  struct Found {
+    RingReader::Unread there;
+    Arrived message;
+    std::array<std::byte, kMostHeader> header{};
+    bool still_next = false;
+  };
+  Found found_;
   std::optional<PollFor> polling_;  // the caller of this read comes again soon
   uint16_t ird_;
   uint16_t ord_;

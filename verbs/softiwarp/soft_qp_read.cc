@@ -56,7 +56,7 @@ bool SoftQp::may_sleep() {
 
 LinkResult SoftQp::Read(std::span<const MutableBytes> parts, bool came) {
   if (!local_) return link_.Read(parts);
-  arrived_known_ = false;
+  found_.still_next = false;
   using Look = LocalLink::Look;
   const Look look = polling_ == PollFor::kSleep ? Look::kRing
                     : polling_                  ? Look::kPoll
@@ -68,9 +68,9 @@ LinkResult SoftQp::Read(std::span<const MutableBytes> parts, bool came) {
 std::optional<verbs::Direct::Arrived> SoftQp::LookDirect(MutableBytes header, const Arrived* before) {
   if (read_ended_ || !ready_.empty() || !send_queue_.empty() || !stream_.between_segments())
     return std::nullopt;
-  if (before == nullptr && arrived_known_ && arrived_message_.length >= header.size()) {
-    std::copy_n(arrived_header_.begin(), header.size(), header.begin());
-    return arrived_message_;
+  if (before == nullptr && found_.still_next && found_.message.length >= header.size()) {
+    std::copy_n(found_.header.begin(), header.size(), header.begin());
+    return found_.message;
   }
   const RingReader::Unread there = local_->LookAtRing();
   const uint64_t from = before != nullptr ? before->end : 0;
@@ -86,10 +86,10 @@ std::optional<verbs::Direct::Arrived> SoftQp::LookDirect(MutableBytes header, co
                            .end = from + usual->fpdu,
                            .untaken = ahead + 1};
   if (before == nullptr) {
-    arrived_ = there;
-    arrived_message_ = message;
-    std::copy_n(first.begin() + ReceiveStream::kUsualPrefix, kMostHeader, arrived_header_.begin());
-    arrived_known_ = true;
+    found_.there = there;
+    found_.message = message;
+    std::copy_n(first.begin() + ReceiveStream::kUsualPrefix, kMostHeader, found_.header.begin());
+    found_.still_next = true;
   }
   return message;
 }
@@ -97,27 +97,27 @@ std::optional<verbs::Direct::Arrived> SoftQp::LookDirect(MutableBytes header, co
 void SoftQp::TakeDirect(size_t header, std::span<const MutableBytes> payload) {
   uint64_t from = ReceiveStream::kUsualPrefix + header;
   for (const MutableBytes& piece : payload) {
-    local_->CopyFromRing(arrived_, from, piece);
+    local_->CopyFromRing(found_.there, from, piece);
     from += piece.size();
   }
-  local_->TakeFromRing(link_, arrived_, arrived_message_.end);
+  local_->TakeFromRing(link_, found_.there, found_.message.end);
   NoteDirect();
 }
 
 std::array<Bytes, 2> SoftQp::LendDirect(size_t header) {
   NoteDirect();
   const uint64_t from = ReceiveStream::kUsualPrefix + header;
-  return local_->FindInRing(arrived_, from, arrived_message_.length - header);
+  return local_->FindInRing(found_.there, from, found_.message.length - header);
 }
 
-void SoftQp::ReturnLent() { local_->TakeFromRing(link_, arrived_, arrived_message_.end); }
+void SoftQp::ReturnLent() { local_->TakeFromRing(link_, found_.there, found_.message.end); }
 
 void SoftQp::NoteDirect() {
-  arrived_known_ = false;
+  found_.still_next = false;
   stream_.TakeUsualSend();
   placed_then_ = stream_.placed();
   ++counters_.read_calls;
-  counters_.bytes_in += arrived_message_.end;
+  counters_.bytes_in += found_.message.end;
 }
 
 // The sender's buffer may have no more room. A kernel that has recently sent an answer would delay the
