@@ -2,13 +2,18 @@
 // difference that goes has its row go, too.
 #include <linux/net_tstamp.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <wchar.h>
 
+#include <atomic>
+
 #include "test/posix/processes.h"
+#include "test/posix/sanitizers.h"
 #include "test/posix/twins.h"
 #include "test/support/skipped.h"
 
@@ -169,6 +174,31 @@ TEST_CASE("difference: SO_OOBINLINE of an urgent byte that was taken, or is in l
   SetOption(pair.server, SOL_SOCKET, SO_OOBINLINE, taken ? 1 : 0);
   // In line where it is in line to TCP, and where it was to SDP.
   REQUIRE(ReceiveToEnd(pair.server) == (taken != UnderThePreload() ? "ab!c" : "abc"));
+}
+
+TEST_CASE("difference: a handler of a fault's signal, without SA_RESTART, does not end a receive") {
+  if (kUnderTsan) return Impossible(why::kHandlerRestarts);
+  Pair pair = MakePair();
+  static std::atomic<int> handled;
+  handled = 0;
+  struct sigaction counts {};
+  counts.sa_handler = [](int) { ++handled; };
+  REQUIRE(sigaction(SIGBUS, &counts, nullptr) == 0);
+  std::atomic<pid_t> tid{0};
+  std::atomic<pthread_t> self{};
+  auto blocked = Async([&] {
+    self = pthread_self();
+    tid = gettid();
+    char c;
+    const ssize_t got = recv(pair.server, &c, 1, 0);
+    return got < 0 ? -errno : static_cast<int>(got);
+  });
+  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
+  REQUIRE(pthread_kill(self, SIGBUS) == 0);
+  REQUIRE(Eventually([&] { return handled == 1; }));
+  REQUIRE(SendAll(pair.client, "x"));
+  REQUIRE(Get(blocked) == (UnderThePreload() ? 1 : -EINTR));
+  REQUIRE(signal(SIGBUS, SIG_DFL) != SIG_ERR);
 }
 
 TEST_CASE("difference: a shutdown before there is a connection is forgotten", "[mixed]") {
