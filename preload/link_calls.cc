@@ -11,7 +11,6 @@
 #include <cstring>
 
 #include "preload/allowed_calls.h"
-#include "preload/critical.h"
 #include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"

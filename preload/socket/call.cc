@@ -8,9 +8,7 @@
 #include <utility>
 
 #include "preload/confinement.h"
-#include "preload/critical.h"
 #include "preload/fail.h"
-#include "preload/guard.h"
 #include "preload/signal_end.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/connector.h"

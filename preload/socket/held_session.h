@@ -1,6 +1,6 @@
 // The session of a StreamSocket, as this process has it. It is reached through `->` and `*` by a caller that
 // holds the lock while this process has the connection's newest state. While another process has that
-// (Share::foreign), what is known here is old, and last_known() alone gives it.
+// (Share::foreign), what is known here is old: last_known() gives it.
 #ifndef SDP_PRELOAD_SOCKET_HELD_SESSION_H_
 #define SDP_PRELOAD_SOCKET_HELD_SESSION_H_
 

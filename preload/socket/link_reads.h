@@ -25,7 +25,8 @@ class LinkReads {
 
   // A read has looked at the link.
   void Note() { at_ = CoarseNow(); }
-  // Likewise, where a look at the clock would cost too much. The recorder has noted what the read brought.
+  // A read has looked at the link and brought something, which the recorder has noted with its time. The
+  // caller saves the look at the clock.
   void NoteUntimed() { untimed_ = true; }
   // After a read. `bytes`: all that the link has brought so far.
   void NoteBytes(uint64_t bytes) {

@@ -21,7 +21,6 @@
 #include "preload/socket/abort_log.h"
 #include "preload/socket/all_sockets.h"
 #include "preload/socket/background.h"
-#include "preload/socket/call_mark.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/connector.h"
 #include "preload/socket/departure.h"

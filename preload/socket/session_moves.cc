@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "preload/confinement.h"
-#include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
 

@@ -192,6 +192,7 @@ class StreamSocket final : public Socket {
             .receive_shut = tcp_.receive_shut,
             .send_shut = tcp_.send_shut};
   }
+  // Return what this process knows of the connection: perhaps old, unless usable().
   [[nodiscard]] const engine::Engine& engine() const {
     return std::as_const(*session_.last_known()).engine();
   }

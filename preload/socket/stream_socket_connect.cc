@@ -25,7 +25,6 @@
 #include "preload/socket/server.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {

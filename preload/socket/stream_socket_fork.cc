@@ -2,7 +2,6 @@
 #include <fcntl.h>
 
 #include "preload/real_calls.h"
-#include "preload/socket/clock.h"
 #include "preload/socket/forking.h"
 #include "preload/socket/holders.h"
 #include "preload/socket/session_transfer.h"
