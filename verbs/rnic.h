@@ -105,29 +105,22 @@ class QueuePair {
   // Ends both directions at once: unsent bytes are lost and the peer sees a reset. Outstanding work completes
   // with kFlushed.
   virtual void Abort() = 0;
-  [[nodiscard]] virtual const LinkCause& cause() const = 0;
-  // Returns true if a write found the link gone. What the peer sent before is still to be read; then
-  // ReadLink() ends, and cause() says why.
-  [[nodiscard]] virtual bool send_failed() const { return false; }
-  // Returns true if send_failed(), and the Flush that found it so had sent some bytes before.
-  [[nodiscard]] virtual bool failed_midway() const { return false; }
-  [[nodiscard]] virtual uint16_t ird() const = 0;
-  [[nodiscard]] virtual uint16_t ord() const = 0;
   virtual void SetOrd(uint16_t ord) = 0;  // lowers ORD (SDP 8.1.1, 4e and 7d)
+
+  [[nodiscard]] const LinkFacts& facts() const { return known_; }
+  [[nodiscard]] const LinkCause& cause() const { return known_.cause; }
   [[nodiscard]] virtual const QpCounters& counters() const = 0;
 
-  // Returns "soft" and "tcp", or the device's name and "rdma": for people.
-  [[nodiscard]] virtual const char* rnic_name() const = 0;
-  [[nodiscard]] virtual const char* link_name() const = 0;
-  // Returns what would keep a connection within this host from a local link, for people. Returns an empty
-  // text if it has one, or nothing is known.
-  [[nodiscard]] virtual std::string why_not_local() const { return {}; }
-
  protected:
-  explicit QueuePair(const Abilities& abilities) : abilities_(abilities) {}
+  // `facts` is the RNIC's, and lives as long as this.
+  explicit QueuePair(const LinkFacts& facts, const Abilities& abilities = {})
+      : abilities_(abilities), known_(facts) {}
+  // For a constructor whose own members are the abilities.
+  void SetAbilities(const Abilities& abilities) { abilities_ = abilities; }
 
  private:
-  const Abilities abilities_;
+  Abilities abilities_;
+  const LinkFacts& known_;
 };
 
 // ----------------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ struct LinkCause {
 };
 
 // ----------------------------------------------------------------------------------------------------
-// A queue pair's options, answers and counters
+// A queue pair's options, answers, facts and counters
 
 struct QpOptions {
   // Bytes of one receive Private Buffer. A longer message is the peer's error.
@@ -146,6 +146,23 @@ enum class ReadStatus : uint8_t {
   kProgress,    // bytes came in; poll completions
   kWouldBlock,  // nothing is there
   kEnded,       // the stream has ended; poll the remaining completions, then see cause()
+};
+
+// What is known of a connection. The RNIC keeps it up to date.
+struct LinkFacts {
+  // For people. `rnic`: "soft", or the device's name. `link`: "tcp", "local" or "rdma".
+  const char* rnic = "";
+  const char* link = "";
+  // What would keep a connection within this host from a local link, for people. Empty if it has one, or
+  // nothing is known.
+  std::string why_not_local{};
+  LinkCause cause{};
+  // A write found the link gone. What the peer sent before is still to be read; then ReadLink() ends, and
+  // `cause` says why.
+  bool send_failed = false;
+  bool failed_midway = false;  // send_failed, and the Flush that found it so had sent some bytes before
+  uint16_t ird = 0;
+  uint16_t ord = 0;
 };
 
 struct QpCounters {

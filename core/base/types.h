@@ -46,6 +46,12 @@ inline constexpr Time kNever = Time::max();
 using Bytes = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
 
+inline uint64_t TotalSize(std::span<const Bytes> parts) {
+  uint64_t size = 0;
+  for (const Bytes& part : parts) size += part.size();
+  return size;
+}
+
 // a < b in 32-bit serial arithmetic (RFC 1982): true while b is at most 2^31 - 1 ahead of a.
 constexpr bool SerialLess(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }
 constexpr bool SerialLess(MSeq a, MSeq b) { return SerialLess(a.value(), b.value()); }

@@ -114,7 +114,9 @@ class Session {
     return move_.failure ? *move_.failure : queue_pair_->cause();
   }
   // Returns true if a write has failed because the link ended, and no thread has read that end yet.
-  [[nodiscard]] bool end_unread() const { return !link_ended_ && !moving() && queue_pair_->send_failed(); }
+  [[nodiscard]] bool end_unread() const {
+    return !link_ended_ && !moving() && queue_pair_->facts().send_failed;
+  }
   // Returns true if only time and the peer can finish something: bytes to send, or a handshake message to
   // wait for.
   [[nodiscard]] bool has_unsent() const;

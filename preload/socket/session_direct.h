@@ -40,7 +40,7 @@ class Session::Direct {
   // After Send() or ReceiveAll(): returns true if more is due, or the link has ended: Finish() and a look at
   // everything have to follow.
   [[nodiscard]] bool due() const {
-    return s_.engine_->due_after_direct() || std::as_const(*s_.queue_pair_).send_failed();
+    return s_.engine_->due_after_direct() || s_.queue_pair_->facts().send_failed;
   }
   void Finish() {
     if (s_.engine_->due_after_direct()) s_.Pump();

@@ -142,13 +142,13 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
                                  ? std::min(e.source_threshold(), e.sink_threshold())
                                  : e.source_threshold();
   record.bcopy_threshold = threshold == UINT32_MAX ? 0 : threshold;
-  stats::SetText(record.rnic, session.queue_pair().rnic_name());
-  stats::SetText(record.link, session.queue_pair().link_name());
+  stats::SetText(record.rnic, session.queue_pair().facts().rnic);
+  stats::SetText(record.link, session.queue_pair().facts().link);
   if (record.counters.state == stats::State::kAborted) {
     stats::SetText(record.reason, engine::ToString(session.engine().abort_reason()));
     stats::SetText(record.reason_text, session.cause().text.c_str());
   } else if (WithinHost(local, peer)) {
-    stats::SetText(record.reason_text, session.queue_pair().why_not_local().c_str());
+    stats::SetText(record.reason_text, session.queue_pair().facts().why_not_local.c_str());
   }
   return record;
 }

@@ -34,7 +34,7 @@ void StreamSocket::Upkeep::FollowMove() {
   SDP_LOG(
       kInfo,
       "connection with %s goes on over another link (%s), to %s: its peer has asked for Socket Duplication",
-      ToEndpoint(s_.names_.peer).ToString().c_str(), s_.queue_pair().rnic_name(),
+      ToEndpoint(s_.names_.peer).ToString().c_str(), s_.queue_pair().facts().rnic,
       ToEndpoint(s_.names_.sdp_peer).ToString().c_str());
   s_.report_.PublishAll(*s_.session_, s_.names());
 }

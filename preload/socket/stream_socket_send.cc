@@ -226,7 +226,7 @@ std::optional<ssize_t> StreamSocket::Sending::EndOfLink() {
   while (s_.session_->Read()) {
   }
   s_.AfterProgress();
-  if (ahead_ || s_.session_->queue_pair().failed_midway()) return std::nullopt;
+  if (ahead_ || s_.session_->queue_pair().facts().failed_midway) return std::nullopt;
   if (s_.InCloseWait()) return ToNobody();
   // As on TCP: what finds the connection gone has not been sent.
   return call_.Failed(s_.tcp_.pending_error != 0 ? s_.tcp_.TakeError() : EPIPE);

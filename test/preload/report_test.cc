@@ -92,7 +92,7 @@ TEST_CASE("report: a peer that closed and left is no abort, and one that only le
     r.connected.queue_pair->ready.push_back(bytes);
   }
   r.connected.queue_pair->ended = true;
-  r.connected.queue_pair->cause_of_end.end = verbs::LinkEnd::kClosedByPeer;
+  r.connected.queue_pair->facts.cause.end = verbs::LinkEnd::kClosedByPeer;
   r.connected.session->Read();
   REQUIRE(r.connected.session->link_ended());
   const stats::ConnectionRecord record = published();

@@ -25,10 +25,10 @@ class ScriptedQueuePair : public verbs::QueuePair,
  public:
   enum class Kind { kEmbedded, kDevice, kMemory };
   explicit ScriptedQueuePair(Kind kind = Kind::kEmbedded, verbs::MovableRegions* movable_regions = nullptr)
-      : QueuePair({.movable_regions = movable_regions,
-                   .pollable = this,
-                   .direct = kind == Kind::kMemory ? this : nullptr,
-                   .device = kind == Kind::kDevice ? this : nullptr}) {}
+      : QueuePair(facts, {.movable_regions = movable_regions,
+                          .pollable = this,
+                          .direct = kind == Kind::kMemory ? this : nullptr,
+                          .device = kind == Kind::kDevice ? this : nullptr}) {}
   struct Incoming {
     std::vector<std::byte> bytes;
   };
@@ -40,7 +40,7 @@ class ScriptedQueuePair : public verbs::QueuePair,
   int flushes = 0, detaches = 0, reads = 0, polls = 0, aborts = 0, disconnects = 0;
   std::string sent;    // payload, in order
   bool ended = false;  // by the peer
-  verbs::LinkCause cause_of_end;
+  verbs::LinkFacts facts{.rnic = "scripted", .link = "none", .ird = 1, .ord = 1};
   bool endless = false;
   std::vector<std::byte> again;  // what every read brings if `endless`
   std::deque<std::vector<std::byte>> ready;
@@ -154,13 +154,8 @@ class ScriptedQueuePair : public verbs::QueuePair,
   uint64_t unsent_bytes() const override { return link_full ? posted : 0; }
   void Disconnect() override { ++disconnects; }
   void Abort() override { ++aborts; }
-  const verbs::LinkCause& cause() const override { return cause_of_end; }
-  uint16_t ird() const override { return 1; }
-  uint16_t ord() const override { return 1; }
   void SetOrd(uint16_t) override {}
   const verbs::QpCounters& counters() const override { return counters_; }
-  const char* rnic_name() const override { return "scripted"; }
-  const char* link_name() const override { return "none"; }
 
  private:
   std::vector<std::byte> current_;

@@ -77,7 +77,7 @@ TEST_CASE("session: to kin a FIN follows our DisConn, and the peer's FIN is then
   CHECK(c.queue_pair->disconnects == (kin ? 1 : 0));
   CHECK(c.session->kinship().left_first() == kin);
   c.queue_pair->ended = true;
-  c.queue_pair->cause_of_end.end = verbs::LinkEnd::kClosedByPeer;
+  c.queue_pair->facts.cause.end = verbs::LinkEnd::kClosedByPeer;
   c.session->Read();
   CHECK(c.session->link_ended());
   CHECK(c.queue_pair->aborts == (kin ? 0 : 1));

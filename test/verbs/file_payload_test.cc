@@ -46,7 +46,7 @@ QpPair PairOn(bool local) {
   PairOptions options;
   options.a.local_link = options.z.local_link = local;
   QpPair p = MakePair(options);
-  REQUIRE((p.a.qp->link_name() == std::string_view("local")) == local);
+  REQUIRE((p.a.qp->facts().link == std::string_view("local")) == local);
   return p;
 }
 

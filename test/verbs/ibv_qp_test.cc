@@ -66,13 +66,13 @@ TEST_CASE_METHOD(
   device.refusal = ENOMEM;
   for (const uint64_t id : {1u, 2u, 3u, 4u}) REQUIRE(Post(id, /*signaled=*/id != 2) == PostResult::kOk);
   PostRead(5, *region);
-  CHECK_FALSE(qp->send_failed());
+  CHECK_FALSE(qp->facts().send_failed);
   qp->Flush();
   REQUIRE(device.sent.size() == 2);
   // The peer sees a reset; the owner hears of it by what it does next.
   CHECK(device.in_error);
   CHECK(device.disconnects == 1);
-  CHECK(qp->send_failed());
+  CHECK(qp->facts().send_failed);
   CHECK_FALSE(qp->pollable()->may_sleep());
   CHECK(qp->pollable()->has_untold());
   device.Complete(device.sent[0].id);
@@ -121,7 +121,7 @@ TEST_CASE_METHOD(Fixture, "A queue pair that refuses because the connection has 
   REQUIRE(Post(1, /*signaled=*/true) == PostResult::kOk);
   qp->Flush();
   CHECK_FALSE(device.in_error);
-  CHECK_FALSE(qp->send_failed());
+  CHECK_FALSE(qp->facts().send_failed);
   device.TellEnd();
   while (qp->ReadLink() != ReadStatus::kEnded) REQUIRE(Tells());
   CHECK(qp->cause().end == LinkEnd::kClosedByPeer);
@@ -189,7 +189,7 @@ TEST_CASE_METHOD(Fixture,
   device.refusal = ENOMEM;
   REQUIRE(Post(1) == PostResult::kOk);
   qp->Flush();
-  REQUIRE(qp->send_failed());
+  REQUIRE(qp->facts().send_failed);
   CHECK_FALSE(qp->pollable()->may_sleep());
   CHECK(qp->pollable()->ReadForSolicited() == ReadStatus::kEnded);
 }

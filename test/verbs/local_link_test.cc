@@ -59,7 +59,7 @@ TEST_CASE("local link: what comes just before a doorbell is armed is read in the
   PairOptions options;
   options.a.local_link = options.z.local_link = true;
   QpPair p = MakePair(options);
-  REQUIRE(p.a.qp->link_name() == std::string_view("local"));
+  REQUIRE(p.a.qp->facts().link == std::string_view("local"));
   const std::string message(60'000, 'm');
   const auto send = [&](int count) {
     for (int i = 0; i < count; ++i) REQUIRE(p.a.Send(message) == verbs::PostResult::kOk);
@@ -101,7 +101,7 @@ TEST_CASE("local link: room that comes just before a writer asks to be told is u
   PairOptions options;
   options.a.local_link = options.z.local_link = true;
   QpPair p = MakePair(options);
-  REQUIRE(p.a.qp->link_name() == std::string_view("local"));
+  REQUIRE(p.a.qp->facts().link == std::string_view("local"));
   p.z.qp->ReadLink();  // from here on it waits for a doorbell
   const std::string message(60'000, 'm');
   const Bytes payload = AsBytes(message);

@@ -65,12 +65,12 @@ TEST_CASE("private data travels both ways, up to SDP's sizes") {
   RnicPair pair = Connected(options);
   const Bytes welcome = pair.a.connector->peer_private_data();
   CHECK(std::string(reinterpret_cast<const char*>(welcome.data()), welcome.size()) == options.welcome);
-  CHECK(pair.a.qp->ord() > 0);
-  CHECK(pair.z.qp->ird() > 0);
+  CHECK(pair.a.qp->facts().ord > 0);
+  CHECK(pair.z.qp->facts().ird > 0);
   const char* const link = options.a == Backend::kIbv     ? "rdma"
                            : options.a == Backend::kLocal ? "local"
                                                           : "tcp";
-  CHECK(std::string(pair.a.qp->link_name()) == link);
+  CHECK(std::string(pair.a.qp->facts().link) == link);
 }
 
 TEST_CASE("the accepting side may speak first") {

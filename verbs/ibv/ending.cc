@@ -32,23 +32,24 @@ void Ending::NoteFailure(const ibv_wc& wc, const char* what) {
 }
 
 void Ending::Refuse(int error) {
-  broken_ = true;
-  if (!has_failure()) SetFailure(error, device_ + " refused a work request: " + strerrordesc_np(error));
+  broken_ = facts_.send_failed = true;
+  if (!has_failure())
+    SetFailure(error, std::string(facts_.rnic) + " refused a work request: " + strerrordesc_np(error));
   StopDevice();
 }
 
 void Ending::NoteDeviceFailure() {
   if (has_failure()) return;
   failure_.end = LinkEnd::kFailed;
-  failure_.text = device_ + ": " + resources_.device_failure();
+  failure_.text = std::string(facts_.rnic) + ": " + resources_.device_failure();
 }
 
 bool Ending::End(LinkEnd end, std::string text) {
   if (ended_) return false;
-  ended_ = true;
-  cause_.end = end;
-  cause_.text = std::move(text);
-  cause_.os_error = failure_.os_error;
+  ended_ = facts_.send_failed = true;
+  facts_.cause.end = end;
+  facts_.cause.text = std::move(text);
+  facts_.cause.os_error = failure_.os_error;
   // Each side gives up its half. Then the id is free; a device can be removed only when all its ids are free.
   Disconnect();
   return true;
@@ -62,7 +63,7 @@ bool Ending::Abort() {
   if (ended_) return false;
   StopDevice();
   if (has_failure()) return EndByFailure();
-  cause_.local = true;
+  facts_.cause.local = true;
   return End(LinkEnd::kReset, "aborted here");
 }
 

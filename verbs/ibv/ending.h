@@ -1,5 +1,5 @@
 // How one connection over a kernel RNIC ends: in order, because work failed or was refused, or at once. This
-// part also keeps the cause that the owner reads.
+// part also notes the cause that the owner reads.
 //
 // Ending changes the device's state and remembers the reason. Sends (sends.h) then completes the outstanding
 // work. The lock of the connection's owner guards this object.
@@ -15,14 +15,13 @@ namespace sdp::ibv {
 
 class Ending {
  public:
-  // `resources` has a queue pair. It and the device's name outlive this.
-  Ending(Resources& resources, const std::string& device) : resources_(resources), device_(device) {}
+  // `resources` has a queue pair. It and `facts` outlive this.
+  Ending(Resources& resources, verbs::LinkFacts& facts) : resources_(resources), facts_(facts) {}
 
-  // Returns true if the connection is over; cause() has the reason.
+  // Returns true if the connection is over; the facts have the cause.
   [[nodiscard]] bool ended() const { return ended_; }
   // Returns true if the device has refused work, so nothing may follow it. The next read ends the connection.
   [[nodiscard]] bool broken() const { return broken_; }
-  [[nodiscard]] const verbs::LinkCause& cause() const { return cause_; }
 
   // --- The end in order. The owner asks for it. Disconnect() follows once the device has sent everything,
   // because a disconnect stops the device.
@@ -62,13 +61,12 @@ class Ending {
   [[nodiscard]] bool has_failure() const { return failure_.end != verbs::LinkEnd::kOpen; }
 
   Resources& resources_;
-  const std::string& device_;
+  verbs::LinkFacts& facts_;
   bool disconnect_asked_ = false;
   bool disconnected_ = false;  // rdma_disconnect() was called
   bool flushed_ = false;
   bool broken_ = false;
   bool ended_ = false;
-  verbs::LinkCause cause_;
   verbs::LinkCause failure_;
 };
 

@@ -11,14 +11,13 @@ namespace {
 
 class LeftQp final : public verbs::QueuePair, public verbs::Pollable, public verbs::DeviceLink {
  public:
-  LeftQp(const Resources& resources, const std::string& device, const verbs::LinkCause& cause,
-         const verbs::QpCounters& counters)
-      : QueuePair({.pollable = this, .device = this}),
+  LeftQp(const Resources& resources, const verbs::LinkFacts& facts, const verbs::QpCounters& counters)
+      : QueuePair(facts_, {.pollable = this, .device = this}),
         api_(resources.api),
         events_(resources.events()),
-        name_(device),
+        name_(facts.rnic),
         counters_(counters),
-        cause_(cause),
+        facts_{.rnic = name_.c_str(), .link = facts.link, .cause = facts.cause},
         names_(resources.id->route.addr) {}
 
   std::unique_ptr<verbs::Connector> ConnectAgain(const sockaddr* local, const sockaddr* target,
@@ -32,10 +31,7 @@ class LeftQp final : public verbs::QueuePair, public verbs::Pollable, public ver
     *local = names_.src_storage;
     *peer = names_.dst_storage;
   }
-  [[nodiscard]] const verbs::LinkCause& cause() const override { return cause_; }
   [[nodiscard]] const verbs::QpCounters& counters() const override { return counters_; }
-  [[nodiscard]] const char* rnic_name() const override { return name_.c_str(); }
-  [[nodiscard]] const char* link_name() const override { return "rdma"; }
 
   // No operation does anything, and no memory is lent.
   verbs::PostResult PostSend(const verbs::SendWork&) override { return verbs::PostResult::kBroken; }
@@ -60,8 +56,6 @@ class LeftQp final : public verbs::QueuePair, public verbs::Pollable, public ver
   [[nodiscard]] uint64_t unsent_bytes() const override { return 0; }
   void Disconnect() override {}
   void Abort() override {}
-  [[nodiscard]] uint16_t ird() const override { return 0; }
-  [[nodiscard]] uint16_t ord() const override { return 0; }
   void SetOrd(uint16_t) override {}
 
  private:
@@ -69,14 +63,14 @@ class LeftQp final : public verbs::QueuePair, public verbs::Pollable, public ver
   const std::shared_ptr<EventDescriptor> events_;
   const std::string name_;
   const verbs::QpCounters counters_;
-  const verbs::LinkCause cause_;
+  const verbs::LinkFacts facts_;
   const rdma_addr names_;
 };
 
 }  // namespace
 
 std::unique_ptr<verbs::QueuePair> IbvLink::Leave() {
-  return std::make_unique<LeftQp>(resources_, device_, ending_.cause(), counters_);
+  return std::make_unique<LeftQp>(resources_, facts_, counters_);
 }
 
 }  // namespace sdp::ibv

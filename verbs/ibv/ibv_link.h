@@ -3,7 +3,6 @@
 #define SDP_VERBS_IBV_IBV_LINK_H_
 
 #include <memory>
-#include <string>
 
 #include "verbs/ibv/sends.h"
 #include "verbs/rnic.h"
@@ -12,10 +11,10 @@ namespace sdp::ibv {
 
 class IbvLink final : public verbs::DeviceLink {
  public:
-  // All references outlive this. `device`: the device's name.
-  IbvLink(const Resources& resources, const std::string& device, const Ending& ending, Sends& sends,
+  // All references outlive this.
+  IbvLink(const Resources& resources, const verbs::LinkFacts& facts, Sends& sends,
           const verbs::QpCounters& counters)
-      : resources_(resources), device_(device), ending_(ending), sends_(sends), counters_(counters) {}
+      : resources_(resources), facts_(facts), sends_(sends), counters_(counters) {}
 
   void SetRoundTrip(Duration duration);
 
@@ -27,8 +26,7 @@ class IbvLink final : public verbs::DeviceLink {
 
  private:
   const Resources& resources_;
-  const std::string& device_;
-  const Ending& ending_;
+  const verbs::LinkFacts& facts_;
   Sends& sends_;
   const verbs::QpCounters& counters_;
   Duration round_trip_ = Duration::zero();

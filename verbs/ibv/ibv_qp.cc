@@ -15,16 +15,17 @@ IbvParts::IbvParts(std::unique_ptr<Resources> the_resources, const verbs::QpOpti
     : resources_(std::move(the_resources)),
       options_(the_options),
       name_(resources_->id->verbs->device->name),
+      facts_{.rnic = name_.c_str(), .link = "rdma"},
       arming_(*resources_),
-      ending_(*resources_, name_),
+      ending_(*resources_, facts_),
       regions_(*resources_),
       received_(*resources_, arming_, ending_, regions_, completed_, counters_, options_.receive_buffer_size),
       sends_(*resources_, arming_, ending_, regions_, completed_, received_, counters_),
       reader_(*resources_, name_, arming_, ending_, completed_, received_, sends_, counters_),
-      link_(*resources_, name_, ending_, sends_, counters_) {}
+      link_(*resources_, facts_, sends_, counters_) {}
 
 IbvQp::IbvQp(std::unique_ptr<Resources> resources, const verbs::QpOptions& options)
-    : IbvParts(std::move(resources), options), QueuePair({.pollable = &reader_, .device = &link_}) {}
+    : IbvParts(std::move(resources), options), QueuePair(facts_, {.pollable = &reader_, .device = &link_}) {}
 
 IbvQp::~IbvQp() {
   // Destroy the queue pair before the memory that it may be reading.
@@ -39,12 +40,16 @@ bool IbvQp::Prepare() {
 }
 
 void IbvQp::Establish(uint16_t ird, uint16_t ord) {
-  ird_ = ird;
-  sends_.SetOrd(std::min(ord, options_.ord));
+  facts_.ird = ird;
+  facts_.ord = std::min(ord, options_.ord);
+  sends_.SetOrd(facts_.ord);
   arming_.ArmReceives(Awaited::kAll);
 }
 
-void IbvQp::SetOrd(uint16_t ord) { sends_.SetOrd(std::min(sends_.ord(), ord)); }
+void IbvQp::SetOrd(uint16_t ord) {
+  facts_.ord = std::min(facts_.ord, ord);
+  sends_.SetOrd(facts_.ord);
+}
 
 bool IbvQp::HasReceived() {
   received_.Poll();

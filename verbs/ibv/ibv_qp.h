@@ -32,6 +32,7 @@ struct IbvParts {
   std::unique_ptr<Resources> resources_;
   const verbs::QpOptions options_;
   const std::string name_;  // the device's
+  verbs::LinkFacts facts_;
   verbs::QpCounters counters_;
   Arming arming_;
   Ending ending_;
@@ -103,17 +104,8 @@ class IbvQp final : private IbvParts, public verbs::QueuePair {
   [[nodiscard]] uint64_t unsent_bytes() const override { return sends_.unsent_bytes(); }
   void Disconnect() override;
   void Abort() override { sends_.Abort(); }
-  [[nodiscard]] const verbs::LinkCause& cause() const override { return ending_.cause(); }
-  [[nodiscard]] bool send_failed() const override { return ending_.broken() || ending_.ended(); }
-  [[nodiscard]] uint16_t ird() const override { return ird_; }
-  [[nodiscard]] uint16_t ord() const override { return sends_.ord(); }
   void SetOrd(uint16_t ord) override;
   [[nodiscard]] const verbs::QpCounters& counters() const override { return counters_; }
-  [[nodiscard]] const char* rnic_name() const override { return name_.c_str(); }
-  [[nodiscard]] const char* link_name() const override { return "rdma"; }
-
- private:
-  uint16_t ird_ = 0;
 };
 
 }  // namespace sdp::ibv

@@ -43,7 +43,6 @@ class Sends {
   [[nodiscard]] bool AllTaken();
   void NotePeerHas(uint64_t missing) { places_.NotePeerHas(missing, waiting_sends_); }
 
-  [[nodiscard]] uint16_t ord() const { return ord_; }
   void SetOrd(uint16_t ord) { ord_ = ord; }
 
   // For set-up, see IbvQp.

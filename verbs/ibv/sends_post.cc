@@ -23,12 +23,6 @@ constexpr size_t kSignalFrom = 4096;
 // The STag of an RDMA Write or Read without content: no RNIC looks it up.
 constexpr STag kNoStag{1};
 
-uint64_t TotalSize(std::span<const Bytes> parts) {
-  uint64_t size = 0;
-  for (const Bytes& part : parts) size += part.size();
-  return size;
-}
-
 }  // namespace
 
 void Sends::OpenPeer() {

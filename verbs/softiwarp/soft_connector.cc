@@ -134,7 +134,7 @@ ConnectState SoftConnector::Step(Time now) {
 // The peer's RNIC answers a zero-length RDMA Read without its program.
 void SoftConnector::BeginConfirmation(Time now) {
   const MpaAgreement agreement = this->agreement();
-  if (agreement.role != MpaRole::kInitiator || agreement.rtr == Rtr::kNone || qp_->ord() == 0) return;
+  if (agreement.role != MpaRole::kInitiator || agreement.rtr == Rtr::kNone || qp_->facts().ord == 0) return;
   confirming_ = true;
   if (agreement.rtr != Rtr::kRead) qp_->PostRtr(Rtr::kRead);
   rtr_interval_ = kFirstRtrInterval;
@@ -364,10 +364,9 @@ ConnectState SoftConnector::HearAnswer(Time now) {
 std::unique_ptr<SoftQp> SoftConnector::MakeQueuePair() const {
   const MpaAgreement agreement = this->agreement();
   const uint32_t segment_size = agreement.send_markers ? link_.SegmentSize() : 0;
-  auto qp = std::make_unique<SoftQp>(link_.fd(), agreement, qp_options_,
-                                     MaxUlpdu(options_, agreement.send_markers, segment_size), memory_);
-  qp->set_why_not_local(why_not_local_);
-  return qp;
+  return std::make_unique<SoftQp>(link_.fd(), agreement, qp_options_,
+                                  MaxUlpdu(options_, agreement.send_markers, segment_size), memory_,
+                                  why_not_local_);
 }
 
 }  // namespace sdp::iwarp

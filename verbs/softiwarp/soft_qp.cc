@@ -27,12 +27,6 @@ constexpr size_t kMaxQueuedReads = 1024;
 constexpr STag kRtrStag{1};
 constexpr uint32_t kFramingCost = kMpaLengthSize + kUntaggedHeaderSize + kCrcSize;
 
-uint64_t TotalSize(std::span<const Bytes> parts) {
-  uint64_t size = 0;
-  for (const Bytes& part : parts) size += part.size();
-  return size;
-}
-
 Opcode WorkOpcode(RdmapOpcode opcode) {
   return opcode == RdmapOpcode::kWrite ? Opcode::kRdmaWrite : Opcode::kSend;
 }
@@ -40,15 +34,14 @@ Opcode WorkOpcode(RdmapOpcode opcode) {
 }  // namespace
 
 SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu,
-               std::shared_ptr<LocalMemory> memory)
-    : QueuePair({.portable = this,
-                 .file_source = this,
-                 .movable_regions = this,
-                 .pollable = memory != nullptr ? this : nullptr,
-                 .direct = memory != nullptr ? this : nullptr}),
+               std::shared_ptr<LocalMemory> memory, std::string why_not_local)
+    : QueuePair(facts_),
+      facts_{.rnic = "soft",
+             .link = memory != nullptr ? "local" : "tcp",
+             .why_not_local = std::move(why_not_local),
+             .ird = agreement.ird,
+             .ord = agreement.ord},
       link_(fd),
-      ird_(agreement.ird),
-      ord_(agreement.ord),
       send_open_(agreement.role == MpaRole::kInitiator || agreement.open),
       crc_(agreement.crc),
       stags_(FillRandom),
@@ -60,9 +53,15 @@ SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& op
               stags_, buffers_, reads_),
       send_queue_({.crc = agreement.crc, .markers = agreement.send_markers, .max_ulpdu = max_ulpdu}) {
   if (memory != nullptr) {
-    local_.emplace(std::move(memory),
+    local_.emplace(*this, std::move(memory),
                    agreement.role == MpaRole::kInitiator ? LocalEnd::kConnecting : LocalEnd::kAccepting);
   }
+  LocalAbilities* const local = local_ ? &*local_ : nullptr;
+  SetAbilities({.portable = &portable_,
+                .file_source = &files_,
+                .movable_regions = this,
+                .pollable = local,
+                .direct = local});
   buffers_.Post(options.initial_receives);
   if (agreement.role == MpaRole::kInitiator) PostRtr(agreement.rtr);
 }
@@ -80,7 +79,7 @@ void SoftQp::PostRtr(Rtr kind) {
 // Posting
 
 PostResult SoftQp::PostSend(const verbs::SendWork& work) {
-  if (send_broken_ || ending_ != Ending::kNo) return PostResult::kBroken;
+  if (facts_.send_failed || ending_ != Ending::kNo) return PostResult::kBroken;
   if (send_queue_.size() >= kMaxQueuedSends) return PostResult::kNoResource;
   if (work.header.size() > verbs::kMaxSendHeader ||
       TotalSize(work.payload) > UINT32_MAX - verbs::kMaxSendHeader) {
@@ -97,7 +96,7 @@ PostResult SoftQp::PostSend(const verbs::SendWork& work) {
 }
 
 PostResult SoftQp::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
-  if (send_broken_ || ending_ != Ending::kNo) return PostResult::kBroken;
+  if (facts_.send_failed || ending_ != Ending::kNo) return PostResult::kBroken;
   if (send_queue_.size() >= kMaxQueuedSends) return PostResult::kNoResource;
   if (TotalSize(work.local) > UINT32_MAX) {
     ready_.PushWork(work.id, Opcode::kRdmaWrite, Status::kLocalError);
@@ -115,10 +114,10 @@ PostResult SoftQp::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
 }
 
 PostResult SoftQp::PostRdmaRead(const verbs::RdmaReadWork& work) {
-  if (send_broken_ || read_ended_ || ending_ != Ending::kNo) return PostResult::kBroken;
+  if (facts_.send_failed || read_ended_ || ending_ != Ending::kNo) return PostResult::kBroken;
   if (reads_.size() >= kMaxQueuedReads) return PostResult::kNoResource;
   // ORD 0 means that the peer takes no Reads, so this one would wait for ever.
-  if (ord_ == 0 ||
+  if (facts_.ord == 0 ||
       (work.length > 0 && !stags_.Access(work.local_stag, work.local_to, work.length, Rights::kLocal))) {
     ready_.PushWork(work.id, Opcode::kRdmaRead, Status::kLocalError);
     return PostResult::kOk;
@@ -134,14 +133,14 @@ PostResult SoftQp::PostRdmaRead(const verbs::RdmaReadWork& work) {
 }
 
 void SoftQp::StartReads() {
-  while (const PendingRead* read = reads_.StartNext(ord_)) {
+  while (const PendingRead* read = reads_.StartNext(facts_.ord)) {
     std::array<std::byte, kReadRequestSize> header;
     SerializeReadRequest(read->request, header);
     send_queue_.Post({.silent = true, .opcode = RdmapOpcode::kReadRequest, .header = header});
   }
 }
 
-void SoftQp::SetOrd(uint16_t ord) { ord_ = std::min(ord_, ord); }
+void SoftQp::SetOrd(uint16_t ord) { facts_.ord = std::min(facts_.ord, ord); }
 
 // ----------------------------------------------------------------------------------------------------
 // Memory
@@ -181,15 +180,16 @@ uint32_t SoftQp::ReceiveCost(uint32_t length) const { return length + kFramingCo
 // Sending
 
 LinkResult SoftQp::Write(std::span<const iovec> parts) {
-  if (local_) return local_->Write(link_, parts, file_ ? &*file_ : nullptr);
+  if (local_) return local_->link().Write(link_, parts, files_.file());
   // A FIN goes along with what is before it.
-  return file_ ? file_->Write(link_, parts) : link_.Write(parts, /*more=*/ending_ == Ending::kFinWanted);
+  return files_.file() ? files_.file()->Write(link_, parts)
+                       : link_.Write(parts, /*more=*/ending_ == Ending::kFinWanted);
 }
 
 bool SoftQp::Flush() {
   if (send_queue_.empty()) return true;
   if (!may_send()) return false;
-  ForgetRoom();
+  files_.ForgetRoom();
   const uint64_t sent_before = counters_.bytes_out;
   while (!send_queue_.empty()) {
     SendBatch batch;
@@ -204,22 +204,24 @@ bool SoftQp::Flush() {
       FailLocally("a file that was being sent became shorter, or could not be read");
       return true;
     }
-    if (local_ && sent.error == EPROTO) return FailByMemory(), true;
+    if (local_ && sent.error == EPROTO) {
+      FailLocally(kBadMemory);
+      return true;
+    }
     if (sent.error == EFAULT) {
       FailLocally("memory that was being sent is gone");
       return true;
     }
     if (sent.kind != LinkResult::Kind::kOk) {
       // What the peer said before it went away may still be unread. The reader finds it, and names the cause.
-      failed_midway_ = counters_.bytes_out != sent_before;
+      facts_.failed_midway = counters_.bytes_out != sent_before;
       StopSending();
       return true;
     }
     counters_.bytes_out += sent.bytes;
     send_queue_.HandleSent(batch, sent.bytes);
     if (sent.bytes < batch.size()) {
-      // The peer of a local link may have made room before this end asked to be told.
-      if (local_ && local_->has_room()) continue;
+      if (files_.HasRoomAgain()) continue;
       link_full_ = true;
       break;
     }
@@ -231,27 +233,6 @@ bool SoftQp::Flush() {
     link_.ShutdownWrite();
   }
   return true;
-}
-
-bool SoftQp::MaySendDirect(size_t size) {
-  return send_queue_.MayFrameDirectly(size) && !send_broken_ && ending_ == Ending::kNo && may_send() &&
-         local_->Reserve(SendQueue::FramedSize(size));
-}
-
-void SoftQp::SendDirect(Bytes header, std::span<const Bytes> payload) {
-  static constexpr std::array<std::byte, kMaxTrailer> kTrailer{};
-  std::array<std::byte, SendQueue::kDirectPrefix + kMostHeader> front;
-  const auto size = static_cast<uint32_t>(header.size() + TotalSize(payload));
-  const size_t trailer = send_queue_.FrameDirectly(size, std::span(front).first<SendQueue::kDirectPrefix>());
-  std::copy(header.begin(), header.end(), front.begin() + SendQueue::kDirectPrefix);
-  local_->Put(Bytes(front).first(SendQueue::kDirectPrefix + header.size()));
-  for (const Bytes& piece : payload) local_->Put(piece);
-  local_->Put(Bytes(kTrailer).first(trailer));
-  ForgetRoom();  // the peer may have told of it, and there is less now
-  const LinkResult sent = local_->SendPut(link_);
-  ++counters_.write_calls;
-  counters_.bytes_out += sent.bytes;
-  if (sent.kind != LinkResult::Kind::kOk) StopSending();
 }
 
 void SoftQp::CollectSends() {
@@ -271,49 +252,13 @@ void SoftQp::DetachBorrowed() {
   bool failed = false;
   counters_.copied_out += send_queue_.Detach(&failed);
   if (failed)
-    FailLocally(file_ ? "no memory to keep unsent data, or a file that cannot be read"
-                      : "no memory to keep unsent data");
-}
-
-bool SoftQp::BorrowFile(const verbs::FileRange& file) {
-  const SendOptions& options = send_queue_.options();
-  if (options.crc || options.markers || (!local_ && link_calls().sendfile == nullptr)) return false;
-  send_queue_.set_unread(&file_.emplace(file));
-  return true;
-}
-
-void SoftQp::ReturnFile() {
-  send_queue_.set_unread(nullptr);
-  file_.reset();
-}
-
-size_t SoftQp::room() const { return local_ ? local_->room() : SIZE_MAX; }
-
-bool SoftQp::AwaitRoom() {
-  if (!local_) return false;
-  local_->AwaitRoom();
-  link_full_ = true;
-  return !local_->has_room();
-}
-
-// What is queued may be the end of a frame alone, behind all its payload.
-bool SoftQp::full() const { return local_ && link_full_ && unsent_bytes() == 0 && !local_->has_room(); }
-
-bool SoftQp::TakeRoom() {
-  if (!local_ || !link_full_ || unsent_bytes() != 0 || !local_->has_room()) return false;
-  ForgetRoom();
-  return true;
-}
-
-void SoftQp::ForgetRoom() {
-  if (!link_full_) return;
-  link_full_ = false;
-  if (local_) local_->ForgetRoom();
+    FailLocally(files_.file() != nullptr ? "no memory to keep unsent data, or a file that cannot be read"
+                                         : "no memory to keep unsent data");
 }
 
 void SoftQp::StopSending() {
-  send_broken_ = true;
-  ForgetRoom();
+  facts_.send_failed = true;
+  files_.ForgetRoom();
   send_queue_.Abandon();
   CollectSends();
 }
@@ -328,10 +273,10 @@ verbs::Interest SoftQp::interest() const {
 
 void SoftQp::EndReading(LinkEnd end, std::string text, int os_error) {
   read_ended_ = true;
-  if (cause_.end == LinkEnd::kOpen) {
-    cause_.end = end;
-    cause_.text = std::move(text);
-    cause_.os_error = os_error;
+  if (facts_.cause.end == LinkEnd::kOpen) {
+    facts_.cause.end = end;
+    facts_.cause.text = std::move(text);
+    facts_.cause.os_error = os_error;
   }
   FlushReads();
 }
@@ -346,14 +291,16 @@ void SoftQp::FlushReads() {
 void SoftQp::FailLocally(std::string text) {
   EndReading(LinkEnd::kFailed, std::move(text));
   StopSending();
-  if (local_) local_->Leave();
+  ResetLink();
+}
+
+void SoftQp::ResetLink() {
+  if (local_) local_->link().Leave();
   link_.Abort();
 }
 
-void SoftQp::FailByMemory() { FailLocally("the peer has written impossible indices into the shared memory"); }
-
 void SoftQp::Disconnect() {
-  if (ending_ != Ending::kNo || send_broken_) return;
+  if (ending_ != Ending::kNo || facts_.send_failed) return;
   ending_ = Ending::kFinWanted;
   if (!send_queue_.empty()) return;
   ending_ = Ending::kFinSent;
@@ -361,24 +308,23 @@ void SoftQp::Disconnect() {
 }
 
 void SoftQp::Abort() {
-  if (cause_.end == LinkEnd::kOpen) {
-    cause_.end = LinkEnd::kReset;
-    cause_.local = true;
-    cause_.text = "aborted here";
+  if (facts_.cause.end == LinkEnd::kOpen) {
+    facts_.cause.end = LinkEnd::kReset;
+    facts_.cause.local = true;
+    facts_.cause.text = "aborted here";
   }
   read_ended_ = true;
   FlushReads();
   StopSending();
   ending_ = Ending::kFinSent;
-  if (local_) local_->Leave();
-  link_.Abort();
+  ResetLink();
 }
 
 const verbs::QpCounters& SoftQp::counters() const {
   counters_.fpdus_in = stream_.fpdus();
   counters_.fpdus_out = send_queue_.fpdus();
   counters_.placed_in = stream_.placed();
-  if (local_) counters_.doorbells = local_->doorbells();
+  if (local_) counters_.doorbells = local_->link().doorbells();
   return counters_;
 }
 

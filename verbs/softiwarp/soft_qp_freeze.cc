@@ -37,11 +37,11 @@ struct FrozenQp {
   template <typename Archive>
   static void Visit(Archive& ar, SoftQp& q) {
     ar.Flag(q.send_open_);
-    ar.Flag(q.send_broken_);
+    ar.Flag(q.facts_.send_failed);
     ar.Flag(q.read_ended_);
     ar.Flag(q.link_full_);
     ar.Enum(q.ending_, SoftQp::Ending::kFinSent);
-    Visit(ar, q.cause_);
+    Visit(ar, q.facts_.cause);
     Frozen::Visit(ar, q.buffers_);
     if (!ar.ok()) return;
     Frozen::Visit(ar, q.stream_, q.read_ended_);
@@ -54,29 +54,34 @@ struct FrozenQp {
   }
 };
 
-bool SoftQp::freezable() const { return ready_.empty() && reads_.size() == 0 && stags_.empty(); }
+bool PortableAbility::freezable() const {
+  return qp_.ready_.empty() && qp_.reads_.size() == 0 && qp_.stags_.empty();
+}
 
-void SoftQp::Freeze(Writer& ar) const {
+void PortableAbility::StaysHere() {
+  if (qp_.local_) qp_.local_->link().StaysHere();
+}
+
+void PortableAbility::Freeze(Writer& ar) const {
   SDP_CHECK(freezable());
   uint32_t magic = kMagic;
   uint16_t version = kVersion;
   ar.Number(magic);
   ar.Number(version);
-  SoftQp& self = const_cast<SoftQp&>(*this);  // a Writer only reads
-  SendOptions sending = send_queue_.options();
-  ReceiveOptions receiving = stream_.options();
+  SendOptions sending = qp_.send_queue_.options();
+  ReceiveOptions receiving = qp_.stream_.options();
   ar.Flag(sending.crc);
   ar.Flag(sending.markers);
   ar.Flag(receiving.markers);
-  bool local = local_.has_value();
-  if (local) self.local_->LeaveBell();  // the bell is this process's
-  bool accepting = local && local_->end() == LocalEnd::kAccepting;
+  bool local = qp_.local_.has_value();
+  if (local) qp_.local_->link().LeaveBell();  // the bell is this process's
+  bool accepting = local && qp_.local_->link().end() == LocalEnd::kAccepting;
   ar.Flag(local);
   ar.Flag(accepting);
   ar.Number(sending.max_ulpdu);
-  ar.Number(self.ird_);
-  ar.Number(self.ord_);
-  FrozenQp::Visit(ar, self);
+  ar.Number(qp_.facts_.ird);
+  ar.Number(qp_.facts_.ord);
+  FrozenQp::Visit(ar, qp_);
 }
 
 std::unique_ptr<SoftQp> SoftQp::Thaw(int fd, Bytes frozen, std::shared_ptr<LocalMemory> memory) {

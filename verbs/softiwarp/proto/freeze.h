@@ -133,20 +133,20 @@ struct Frozen {
     uint32_t expected = s.judge_.message_offset_;
     uint32_t to_come = 0;
     if (r.phase_ != FpduReader::Phase::kHead) {
-      s.header_ = ParseDdpHeader(r.header());
-      if (auto judged = s.judge_.HandleHeader(s.header_, r.payload_length_)) {
-        s.placement_ = *judged;
-        s.place_ = judged->place;
-        ar.Require(s.placement_.kind != Placement::Kind::kBody ||
+      s.segment_.header = ParseDdpHeader(r.header());
+      if (auto judged = s.judge_.HandleHeader(s.segment_.header, r.payload_length_)) {
+        s.segment_.placement = *judged;
+        s.segment_.place = judged->place;
+        ar.Require(s.segment_.placement.kind != Placement::Kind::kBody ||
                    s.body_size_ == std::min<size_t>(consumed, s.body_.size()));
         // Only registered memory has a place, and no memory is registered.
-        ar.Require(s.placement_.kind != Placement::Kind::kPlace || r.payload_length_ == 0);
+        ar.Require(s.segment_.placement.kind != Placement::Kind::kPlace || r.payload_length_ == 0);
       } else {
-        s.dropping_ = true;
-        s.verdict_ = std::move(judged.error());
+        s.segment_.dropping = true;
+        s.segment_.verdict = std::move(judged.error());
       }
-      if (!s.dropping_ && s.placement_.kind == Placement::Kind::kMessage) {
-        s.limit_ = std::max(s.buffers_.limit(), s.header_.mo + r.payload_length_);
+      if (!s.segment_.dropping && s.segment_.placement.kind == Placement::Kind::kMessage) {
+        s.segment_.limit = std::max(s.buffers_.limit(), s.segment_.header.mo + r.payload_length_);
         expected += consumed;
         to_come = r.payload_left_;
       }

@@ -44,7 +44,7 @@ std::span<const MutableBytes> ReceiveStream::PrepareRead() {
   bool message_over = true;
   if (direct_) {
     targets_[target_count_++] = direct;
-    message_over = placement_.kind != Placement::Kind::kPlace || header_.last ||
+    message_over = segment_.placement.kind != Placement::Kind::kPlace || segment_.header.last ||
                    LookAhead(direct.data() + direct.size());
   }
   const size_t wanted = ChunkBytesWanted(message_over);
@@ -89,14 +89,14 @@ std::optional<ReceiveEvent> ReceiveStream::TakePart() {
     return TakeBack();  // the bytes are payload that belongs to the next target
   } else if (!direct_ || next_target_ % 2 == 1) {
     unparsed_ = target.first(n);
-  } else if (dropping_ || n > reader_.payload_left() || NextPlace() != target.data()) {
+  } else if (segment_.dropping || n > reader_.payload_left() || NextPlace() != target.data()) {
     return TakeBack();
   } else {
     const auto size = static_cast<uint32_t>(n);
     reader_.HandlePlaced(size);
     placed_ += size;
-    if (placement_.kind == Placement::Kind::kPlace) {
-      place_ += size;
+    if (segment_.placement.kind == Placement::Kind::kPlace) {
+      segment_.place += size;
     } else {
       message_.HandlePlaced(size);
     }
@@ -209,30 +209,32 @@ void ReceiveStream::Release(const Piece& piece) {
 
 void ReceiveStream::HandleDeregister(STag stag) {
   if (reader_.payload_left() == 0 && held_.empty()) return;
-  if (placement_.kind != Placement::Kind::kPlace || header_.stag != stag || dropping_) return;
-  dropping_ = true;
+  if (segment_.placement.kind != Placement::Kind::kPlace || segment_.header.stag != stag || segment_.dropping)
+    return;
+  segment_.dropping = true;
   DropHeld();
-  verdict_ = MakeViolation(cause::kTaggedInvalidSTag, header_, reader_.payload_length(),
-                           "invalidated while data came in");
+  segment_.verdict = MakeViolation(cause::kTaggedInvalidSTag, segment_.header, reader_.payload_length(),
+                                   "invalidated while data came in");
 }
 
 void ReceiveStream::HandleMove(STag stag, const std::byte* from, std::byte* to) {
-  if (placement_.kind != Placement::Kind::kPlace || header_.stag != stag || dropping_) return;
-  place_ = to + (place_ - from);
+  if (segment_.placement.kind != Placement::Kind::kPlace || segment_.header.stag != stag || segment_.dropping)
+    return;
+  segment_.place = to + (segment_.place - from);
 }
 
 MutableBytes ReceiveStream::DirectTarget() {
   // With CRC no payload is placed before the FPDU has been checked.
   const uint32_t left = reader_.payload_left();
-  if (options_.crc || dropping_ || left < options_.worth_placing) return {};
+  if (options_.crc || segment_.dropping || left < options_.worth_placing) return {};
   if (std::byte* place = NextPlace()) return {place, left};
   return {};
 }
 
 std::byte* ReceiveStream::NextPlace() {
-  switch (placement_.kind) {
+  switch (segment_.placement.kind) {
     case Placement::Kind::kPlace:
-      return place_;
+      return segment_.place;
     case Placement::Kind::kMessage:
       return message_.gather_place();
     case Placement::Kind::kBody:
@@ -244,7 +246,7 @@ std::byte* ReceiveStream::NextPlace() {
 bool ReceiveStream::LookAhead(std::byte* place) {
   if (sieve_ != nullptr) return false;
   const uint32_t usual = reader_.payload_length();
-  uint64_t room = judge_.RoomBehind(header_, usual);
+  uint64_t room = judge_.RoomBehind(segment_.header, usual);
   while (room >= options_.worth_placing && target_count_ < kMaxTargets - 1) {
     const auto next = static_cast<size_t>(std::min<uint64_t>(usual, room));
     targets_[target_count_ + 1] = MutableBytes(place, next);
@@ -260,8 +262,8 @@ size_t ReceiveStream::ChunkBytesWanted(bool message_over) const {
   // The rest of a large segment is read alone: then the next message begins with a chunk that is free again.
   if (!direct_ && reader_.payload_left() >= options_.worth_placing)
     return reader_.payload_left() + reader_.trailer_size();
-  const bool between = !direct_ || placement_.kind == Placement::Kind::kPlace;
-  return between && judge_.ExpectsPlacement(direct_ ? &header_ : nullptr) ? kSip : kUsualRead;
+  const bool between = !direct_ || segment_.placement.kind == Placement::Kind::kPlace;
+  return between && judge_.ExpectsPlacement(direct_ ? &segment_.header : nullptr) ? kSip : kUsualRead;
 }
 
 bool ReceiveStream::EnsureChunk(size_t wanted) {
@@ -282,25 +284,26 @@ void ReceiveStream::DropChunk() {
 }
 
 std::optional<ReceiveEvent> ReceiveStream::BeginSegment() {
-  header_ = ParseDdpHeader(reader_.header());
-  dropping_ = false;
+  segment_.header = ParseDdpHeader(reader_.header());
+  segment_.dropping = false;
   body_size_ = 0;
-  auto judged = judge_.HandleHeader(header_, reader_.payload_length());
+  auto judged = judge_.HandleHeader(segment_.header, reader_.payload_length());
   if (!judged) {
-    placement_ = {};
-    dropping_ = true;
+    segment_.placement = {};
+    segment_.dropping = true;
     if (!options_.crc) return Report(std::move(judged.error()));
     // A damaged header would be blamed on the peer, so the CRC is checked first.
-    verdict_ = std::move(judged.error());
+    segment_.verdict = std::move(judged.error());
     return std::nullopt;
   }
-  placement_ = *judged;
-  place_ = placement_.place;
-  if (placement_.kind == Placement::Kind::kMessage) {
+  segment_.placement = *judged;
+  segment_.place = segment_.placement.place;
+  if (segment_.placement.kind == Placement::Kind::kMessage) {
     const uint32_t length = reader_.payload_length();
-    limit_ = std::max(buffers_.limit(), header_.mo + length);
-    const bool fine = !header_.last && header_.mo == 0 && length < limit_ / kFinelySplit;
-    if (!message_.StartSegment(length, limit_, fine || (!header_.last && crowded()))) {
+    segment_.limit = std::max(buffers_.limit(), segment_.header.mo + length);
+    const bool fine =
+        !segment_.header.last && segment_.header.mo == 0 && length < segment_.limit / kFinelySplit;
+    if (!message_.StartSegment(length, segment_.limit, fine || (!segment_.header.last && crowded()))) {
       failed_ = true;
       return OutOfMemory{};
     }
@@ -309,10 +312,10 @@ std::optional<ReceiveEvent> ReceiveStream::BeginSegment() {
 }
 
 std::optional<ReceiveEvent> ReceiveStream::ConsumePayload(Bytes payload) {
-  if (dropping_) return std::nullopt;
-  switch (placement_.kind) {
+  if (segment_.dropping) return std::nullopt;
+  switch (segment_.placement.kind) {
     case Placement::Kind::kMessage:
-      if (message_.Append(chunk_, payload, limit_)) return std::nullopt;
+      if (message_.Append(chunk_, payload, segment_.limit)) return std::nullopt;
       failed_ = true;
       return OutOfMemory{};
     case Placement::Kind::kPlace:
@@ -320,8 +323,8 @@ std::optional<ReceiveEvent> ReceiveStream::ConsumePayload(Bytes payload) {
         RefChunk(chunk_);
         held_.push_back({payload.data(), static_cast<uint32_t>(payload.size()), chunk_});
       } else {
-        std::memcpy(place_, payload.data(), payload.size());
-        place_ += payload.size();
+        std::memcpy(segment_.place, payload.data(), payload.size());
+        segment_.place += payload.size();
       }
       return std::nullopt;
     case Placement::Kind::kBody:
@@ -334,9 +337,10 @@ std::optional<ReceiveEvent> ReceiveStream::ConsumePayload(Bytes payload) {
 }
 
 std::optional<ReceiveEvent> ReceiveStream::EndSegment() {
-  if (verdict_) return Report(*std::exchange(verdict_, std::nullopt));
+  if (segment_.verdict) return Report(*std::exchange(segment_.verdict, std::nullopt));
   PlaceHeld();
-  auto outcome = judge_.HandleSegment(header_, reader_.payload_length(), Bytes(body_).first(body_size_));
+  auto outcome =
+      judge_.HandleSegment(segment_.header, reader_.payload_length(), Bytes(body_).first(body_size_));
   if (!outcome) return Report(std::move(outcome.error()));
   ++fpdus_;
   if (auto* end = std::get_if<segment::MessageEnd>(&*outcome)) {
@@ -372,8 +376,8 @@ std::optional<ReceiveEvent> ReceiveStream::Report(Violation violation) {
 
 void ReceiveStream::PlaceHeld() {
   for (const Piece& piece : held_) {
-    std::memcpy(place_, piece.data, piece.length);
-    place_ += piece.length;
+    std::memcpy(segment_.place, piece.data, piece.length);
+    segment_.place += piece.length;
   }
   DropHeld();
 }

@@ -168,12 +168,15 @@ class ReceiveStream {
   Bytes unparsed_{};        // in chunk_
 
   // The current segment.
-  DdpHeader header_;
-  Placement placement_;
-  std::byte* place_ = nullptr;        // kPlace: where the next payload byte goes
-  bool dropping_ = false;             // its payload is no longer wanted
-  std::optional<Violation> verdict_;  // found before the FPDU was known to be valid
-  uint32_t limit_ = 0;
+  struct Segment {
+    DdpHeader header;
+    Placement placement;
+    std::byte* place = nullptr;        // kPlace: where the next payload byte goes
+    bool dropping = false;             // its payload is no longer wanted
+    std::optional<Violation> verdict;  // found before the FPDU was known to be valid
+    uint32_t limit = 0;                // bytes of the message
+  };
+  Segment segment_;
   std::vector<Piece> held_;  // with CRC: tagged payload that waits for the check
   std::array<std::byte, kMaxTerminateSize> body_{};
   size_t body_size_ = 0;
