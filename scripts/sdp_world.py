@@ -302,7 +302,12 @@ class World:
             return wait_until(
                 lambda: self.listener(port), f"SDP listener on port {port}:\n{self.logs()}", timeout
             )
-        return wait_until(lambda: tcp_listens(port), f"TCP listener on port {port}:\n{self.logs()}", timeout)
+        return wait_until(
+            lambda: self.tcp_listens(port), f"TCP listener on port {port}:\n{self.logs()}", timeout
+        )
+
+    def tcp_listens(self, port):
+        return tcp_listens(port)
 
     def listener(self, port):
         for process in self.sdpstat()["processes"]:
@@ -349,9 +354,10 @@ class World:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def tcp_listens(port):
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in pathlib.Path(table).read_text().splitlines()[1:]:
+def tcp_listens(port, process="self"):
+    """In the network namespace of a process."""
+    for table in "tcp", "tcp6":
+        for line in pathlib.Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
                 return True

@@ -1,18 +1,16 @@
 """Two hosts in network namespaces with a wire between them, each with a port mapper, for tests of what lies
 between hosts: firewalls, loss, ports. Needs root and nft."""
 
-import contextlib
 import os
-import subprocess
 import unittest
 
 import harness
-from sdp_world import wait_until
+import namespaces
 
 PM_PORT = 3935
 
 
-class Host(harness.TestWorld):
+class Host(namespaces.InNamespace, harness.TestWorld):
     """A world in a network namespace of its own."""
 
     def __init__(self, number, holder):
@@ -21,27 +19,6 @@ class Host(harness.TestWorld):
         super().__init__(with_pmd=False)
         self.listen = [self.address]
         self.pm_port = PM_PORT
-
-    def inside(self):
-        return ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net", "--"]
-
-    def start(self, argv, preload=True, environment=None, **options):
-        """As World's. The wrappers run without the library."""
-        variables = self.environment(preload, **(environment or {}))
-        settings = [f"{n}={v}" for n, v in variables.items() if n.startswith("SDP_") or n == "LD_PRELOAD"]
-        argv = [str(word) for word in argv]
-        return super().start(
-            [*self.inside(), "env", *settings, harness.find(argv[0]) or argv[0], *argv[1:]],
-            preload=False,
-            **options,
-        )
-
-    def net(self, *words, data=None):
-        done = subprocess.run(
-            [*self.inside(), *words], input=data, text=True, capture_output=True, timeout=20
-        )
-        if done.returncode != 0:
-            raise AssertionError(f"{words}: {done.stderr}")
 
     def start_pmd(self, *options):
         self.pmd = super().start_pmd(*options)
@@ -72,18 +49,10 @@ class TwoHostsTest(unittest.TestCase):
             host.start_pmd()
 
     def hold_namespace(self):
-        ours = os.readlink("/proc/self/ns/net")
-        holder = subprocess.Popen(["unshare", "--net", "sleep", "600"], stdin=subprocess.DEVNULL)
-        self.addCleanup(holder.wait)
-        self.addCleanup(holder.kill)
-
-        def there():
-            with contextlib.suppress(OSError):
-                return os.readlink(f"/proc/{holder.pid}/ns/net") != ours
-
-        wait_until(lambda: holder.poll() is not None or there(), "network namespace", 10)
-        if holder.poll() is not None:
+        holder = namespaces.hold_namespace()
+        if holder is None:
             self.skipTest("no network namespaces here")
+        self.addCleanup(holder.communicate)
         return holder
 
     def join(self):
