@@ -56,6 +56,7 @@ class Bench:
 
     def __init__(self, world, options):
         self.world = world
+        self.host = world.far.address
         self.options = options
         self.places = {}
 
@@ -66,7 +67,7 @@ class Bench:
             if side == "unix":
                 sdp_world.wait_until(pathlib.Path(place).is_socket, f"socket {place}:\n{self.world.logs()}")
             else:
-                self.world.wait_for_listener(place, sdp=side == "sdp")
+                self.world.far.wait_for_listener(place, sdp=side == "sdp")
 
     def place(self, side):
         return str(self.world.directory / "socket") if side == "unix" else sdp_world.free_port()
@@ -78,13 +79,13 @@ class Bench:
         raise NotImplementedError
 
     def check(self):
-        check_that_it_was_sdp(self.world, type(self).__name__)
+        check_that_it_was_sdp(self.world.far, type(self).__name__)
 
     def once(self, side):
         return self.measure(self.places[side], side)
 
     def serve(self, argv, side):
-        self.world.start(argv, side == "sdp", self.environment if side == "sdp" else None)
+        self.world.far.start(argv, side == "sdp", self.environment if side == "sdp" else None)
 
     def client(self, argv, side):
         """Runs a client to its end; what it printed, and the processor time of both ends."""
@@ -99,14 +100,14 @@ class Iperf3(Bench):
     extra = ("-l", "128K")
 
     def start(self, place, side):
-        self.serve(["iperf3", "-s", "-B", "127.0.0.1", "-p", place], side)
+        self.serve(["iperf3", "-s", "-B", self.host, "-p", place], side)
 
     def measure(self, place, side):
         return {self.rows[0].name: self.iperf3(place, side, *self.extra)}
 
     def iperf3(self, place, side, *words):
         output, cpu = self.client(
-            ["iperf3", "-J", "-c", "127.0.0.1", "-p", place, "-t", self.options.seconds, *words], side
+            ["iperf3", "-J", "-c", self.host, "-p", place, "-t", self.options.seconds, *words], side
         )
         received = json.loads(output)["end"]["sum_received"]
         return Sample(received["bits_per_second"] / 1e9, cpu / received["bytes"])
@@ -156,14 +157,12 @@ class Sockperf(Bench):
     needs = ("sockperf",)
 
     def start(self, place, side):
-        self.serve(["sockperf", "server", "--tcp", "-i", "127.0.0.1", "-p", place], side)
+        self.serve(["sockperf", "server", "--tcp", "-i", self.host, "-p", place], side)
 
     def sockperf(self, mode, place, side, *words):
         """What it printed, and the processor time a message."""
-        where = ["--tcp", "-i", "127.0.0.1", "-p", place]
-        output, cpu = self.client(
-            ["sockperf", mode, *where, "-m", "64", "-t", self.options.seconds, *words], side
-        )
+        usual = ["--tcp", "-i", self.host, "-p", place, "-m", "64", "-t", self.options.seconds]
+        output, cpu = self.client(["sockperf", mode, *usual, *words], side)
         return output, cpu / messages_sent(output)
 
 
@@ -189,12 +188,12 @@ class Redis(Bench):
         where = (
             ["--port", "0", "--unixsocket", place]
             if side == "unix"
-            else ["--port", place, "--bind", "127.0.0.1"]
+            else ["--port", place, "--bind", self.host, "--protected-mode", "no"]
         )
         self.serve(["redis-server", *where, "--save", "", "--appendonly", "no"], side)
 
     def measure(self, place, side):
-        where = ["-s" if side == "unix" else "-p", place, "-c", self.clients]
+        where = ["-h", self.host, "-s" if side == "unix" else "-p", place, "-c", self.clients]
         out = {}
         for row in self.rows:
             command = row.name.split()[1].strip(",")
@@ -354,7 +353,7 @@ def check_that_it_was_sdp(world, name):
 def run_workload(workload, options):
     """[(row, {side: [Sample]})]"""
     samples = {row.name: {side: [] for side in workload.sides} for row in workload.rows}
-    world = sdp_world.World(user=workload.user)
+    world = options.world(user=workload.user)
     world.log_level = "error"  # the log of every connection would be part of what is measured
     try:
         bench = workload(world, options)

@@ -49,19 +49,32 @@ def congestion():
 
 
 def use_congestion(name):
-    """Returns if TCP has this congestion control over loopback. Otherwise begins this program again, with its
-    arguments, in a network namespace where it has."""
-    if congestion() == name:
+    """TCP has this congestion control over loopback from here on, in a network namespace if need be."""
+    if congestion() != name:
+        enter_namespace(name)
+
+
+def enter_namespace(name):
+    """Begins this program again, with its arguments, in a network namespace of its own, where TCP has this
+    congestion control over loopback. Returns if this is that namespace."""
+    if os.environ.get(CHOSEN) == name:
         return
     if name not in CONGESTION.with_name("tcp_available_congestion_control").read_text().split():
         sys.exit(f"TCP has no congestion control {name} here")
     mapped = [] if os.geteuid() == 0 else ["--map-root-user"]
-    command = ["unshare", "--net", *mapped, "sh", "-c", WITH_CONGESTION, "sh", sys.executable, *sys.argv]
-    os.execvpe(command[0], command, {**os.environ, CHOSEN: name})
+    unshare = ["unshare", "--net", *mapped]
+    if subprocess.run([*unshare, "true"]).returncode != 0:
+        sys.exit("a network namespace needs root, or a kernel that lets users make user namespaces")
+    command = [*unshare, "sh", "-c", WITH_CONGESTION, "sh", sys.executable, *sys.argv]
+    os.execvpe(command[0], command, {**os.environ, "PATH": search_path(), CHOSEN: name})
+
+
+def search_path():
+    return os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
 def find(program):
-    return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    return shutil.which(program, path=search_path())
 
 
 def free_port(kind=socket.SOCK_STREAM, count=1):
@@ -173,10 +186,12 @@ class World:
     """What one test needs; everything in it ends with stop()."""
 
     log_level = "info"
+    address = "127.0.0.1"
 
     def __init__(self, with_pmd=True, listen=(), user=None):
         """`listen`: addresses the port mapper serves beside the loopback ones. `user`: where this is root,
         who runs the programs."""
+        self.far = self  # where the servers are
         self.listen = ["127.0.0.1", "[::1]", *listen]
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="sdp-programs-"))
         self.stats_dir = self.directory / "stats"

@@ -11,6 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import bench_costs  # noqa: E402
 import bench_limits  # noqa: E402
 import bench_local  # noqa: E402
+import bench_wire  # noqa: E402
 import bench_workloads  # noqa: E402
 from bench_workloads import Row, Sample  # noqa: E402
 
@@ -52,7 +53,7 @@ class Judging(unittest.TestCase):
         self.assertFalse(judged(added, (131, None), (90, None))["tcp"]["met"])
 
     def test_each_row_of_a_workload_has_a_target(self):
-        for workloads in bench_workloads.WORKLOADS, bench_local.WORKLOADS:
+        for workloads in bench_workloads.WORKLOADS, bench_local.WORKLOADS, bench_wire.WORKLOADS:
             for name, workload in workloads.items():
                 for row in workload.rows:
                     with self.subTest(f"{name}: {row.name}"):
