@@ -1,9 +1,9 @@
 // What only some RNICs can do, with one interface for each ability.
 //
 // QueuePair::portable() and its like return an ability of that queue pair, or null where the RNIC lacks it.
-// The embedded RNIC's queue pairs have Portable, MovableRegions and FileSource; those on a local link are
-// Pollable and Direct besides. A kernel RNIC's have Pollable and DeviceLink. The caller holds the lock, and
-// keeps the rules, that rnic.h names.
+// The embedded RNIC's queue pairs have Portable, MovableRegions, FileSource and DirectSend; those on a local
+// link are Pollable and Direct besides. A kernel RNIC's have Pollable and DeviceLink. The caller holds the
+// lock, and keeps the rules, that rnic.h names.
 #ifndef SDP_VERBS_ABILITIES_H_
 #define SDP_VERBS_ABILITIES_H_
 
@@ -96,20 +96,27 @@ class MovableRegions {
 };
 
 // ----------------------------------------------------------------------------------------------------
-// Links that are memory
+// Past the queues
 
-// The ability to send and to receive one message without the queues, because the link is memory: each is one
-// copy.
-class Direct {
+// The ability to send one message without the queues.
+class DirectSend {
  public:
-  // Returns true if a message of `size` bytes would go into the link at once and whole, behind all that was
-  // posted.
+  // Returns true if nothing is posted, and a message of `size` bytes would go to the link at once. Into a
+  // link that is memory it goes whole.
   [[nodiscard]] virtual bool MaySendDirect(size_t size) = 0;
   // Sends a message of `header`, at most kMostHeader bytes, and `payload`, at most kMostDirectPieces pieces,
-  // as PostSend() and Flush() do for unsignaled work. Needs MaySendDirect().
+  // as PostSend(), Flush() and DetachBorrowed() do for unsignaled work. Needs MaySendDirect().
   static constexpr size_t kMostHeader = 16;
   static constexpr size_t kMostDirectPieces = 8;
   virtual void SendDirect(Bytes header, std::span<const Bytes> payload) = 0;
+
+ protected:
+  ~DirectSend() = default;
+};
+
+// Likewise to receive one, because the link is memory: each message is one copy.
+class Direct : public DirectSend {
+ public:
   // A message that is the next completion, and is in the link as a whole.
   struct Arrived {
     uint32_t length = 0;
@@ -235,6 +242,7 @@ struct Abilities {
   FileSource* file_source = nullptr;
   MovableRegions* movable_regions = nullptr;
   Pollable* pollable = nullptr;
+  DirectSend* direct_send = nullptr;
   Direct* direct = nullptr;
   DeviceLink* device = nullptr;
 };

@@ -48,6 +48,7 @@ class QueuePair {
   [[nodiscard]] MovableRegions* movable_regions() { return abilities_.movable_regions; }
   [[nodiscard]] Pollable* pollable() { return abilities_.pollable; }
   [[nodiscard]] const Pollable* pollable() const { return abilities_.pollable; }
+  [[nodiscard]] DirectSend* direct_send() { return abilities_.direct_send; }
   [[nodiscard]] Direct* direct() { return abilities_.direct; }
   [[nodiscard]] const Direct* direct() const { return abilities_.direct; }
   [[nodiscard]] DeviceLink* device() { return abilities_.device; }

@@ -169,6 +169,10 @@ std::optional<std::byte> Engine::TakeOob(ReceiveFlags flags) {
 // --- Outputs
 
 bool Engine::PollAction(Action* out) {
+  if (rep_->AtRest()) {
+    SDP_DCHECK(!rep_->PollAction(out));
+    return false;
+  }
   const bool polled = rep_->PollAction(out);
   rep_->End();
   return polled;

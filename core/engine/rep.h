@@ -91,6 +91,8 @@ struct Rep {
   [[nodiscard]] bool may_receive_direct(const wire::Bsdh& header, uint32_t length) const;
   uint32_t ReceiveDirect(const wire::Bsdh& header);
   [[nodiscard]] bool due_after_direct() const;
+  // Returns true if it is known at once that PollAction() has nothing.
+  [[nodiscard]] bool AtRest() const { return plain() && !due_after_direct(); }
 
   // --- zcopy.cc
   [[nodiscard]] bool wants_source(uint64_t size) const;

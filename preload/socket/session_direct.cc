@@ -13,10 +13,9 @@ using DataHeader = std::array<std::byte, engine::kDataHeader>;
 constexpr int kMostLookedAt = 16;
 
 size_t Session::Direct::TrySend(std::span<const Bytes> data) {
-  verbs::Direct* const link = s_.queue_pair_->direct();
-  if (link == nullptr || data.size() > verbs::Direct::kMostDirectPieces || s_.link_ended_) return 0;
-  size_t total = 0;
-  for (const Bytes& piece : data) total += piece.size();
+  const bool can = s_.queue_pair_->direct_send() != nullptr && !s_.link_ended_ && !s_.between_links();
+  if (!can || data.size() > verbs::DirectSend::kMostDirectPieces) return 0;
+  const uint64_t total = TotalSize(data);
   if (!MaySend(total)) return 0;
   Send(data, total);
   Finish();
@@ -28,7 +27,7 @@ void Session::Direct::Send(std::span<const Bytes> data, size_t total) {
   DataHeader header;
   s_.engine_->SendDirect(static_cast<uint32_t>(total), header);
   s_.recorder_.NoteSent(header, data, /*solicited=*/false, std::nullopt);
-  s_.queue_pair_->direct()->SendDirect(header, data);
+  s_.queue_pair_->direct_send()->SendDirect(header, data);
 }
 
 bool Session::Direct::Comes() const {

@@ -1,6 +1,6 @@
-// The direct way of a Session over a link that is memory: usual Data passes between the link and the
-// program's memory in one copy, past the queues of the engine and the queue pair. Made for one call; the
-// session has what lasts.
+// The direct way of a Session: usual Data passes between the link and the program's memory past the queues of
+// the engine and the queue pair. Sends take it over both links of the embedded RNIC. Receives take it over a
+// link that is memory, in one copy. Made for one call; the session has what lasts.
 #ifndef SDP_PRELOAD_SOCKET_SESSION_DIRECT_H_
 #define SDP_PRELOAD_SOCKET_SESSION_DIRECT_H_
 
@@ -26,10 +26,10 @@ class Session::Direct {
   // The next five are for the express way (stream_socket_express.cc).
   // Returns true if the link is memory, and nothing is under way but usual Data past the queues.
   [[nodiscard]] bool plain() const { return !s_.lent_ && Link() != nullptr && s_.engine_->plain(); }
-  // Returns true if Send() may follow, with `size` bytes. Needs a link that is memory.
+  // Returns true if Send() may follow, with `size` bytes. Needs a queue pair that sends past its queue.
   [[nodiscard]] bool MaySend(size_t size) {
     return s_.engine_->may_send_direct(size) &&
-           s_.queue_pair_->direct()->MaySendDirect(engine::kDataHeader + size);
+           s_.queue_pair_->direct_send()->MaySendDirect(engine::kDataHeader + size);
   }
   // Sends all of `data` in one message.
   void Send(std::span<const Bytes> data, size_t total);

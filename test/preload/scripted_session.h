@@ -27,6 +27,7 @@ class ScriptedQueuePair : public verbs::QueuePair,
   explicit ScriptedQueuePair(Kind kind = Kind::kEmbedded, verbs::MovableRegions* movable_regions = nullptr)
       : QueuePair(facts, {.movable_regions = movable_regions,
                           .pollable = this,
+                          .direct_send = kind == Kind::kMemory ? this : nullptr,
                           .direct = kind == Kind::kMemory ? this : nullptr,
                           .device = kind == Kind::kDevice ? this : nullptr}) {}
   struct Incoming {

@@ -61,6 +61,7 @@ SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& op
                 .file_source = &files_,
                 .movable_regions = this,
                 .pollable = local,
+                .direct_send = local != nullptr ? static_cast<verbs::DirectSend*>(local) : &direct_send_,
                 .direct = local});
   buffers_.Post(options.initial_receives);
   if (agreement.role == MpaRole::kInitiator) PostRtr(agreement.rtr);
@@ -79,7 +80,7 @@ void SoftQp::PostRtr(Rtr kind) {
 // Posting
 
 PostResult SoftQp::PostSend(const verbs::SendWork& work) {
-  if (facts_.send_failed || ending_ != Ending::kNo) return PostResult::kBroken;
+  if (!may_send_more()) return PostResult::kBroken;
   if (send_queue_.size() >= kMaxQueuedSends) return PostResult::kNoResource;
   if (work.header.size() > verbs::kMaxSendHeader ||
       TotalSize(work.payload) > UINT32_MAX - verbs::kMaxSendHeader) {
@@ -96,7 +97,7 @@ PostResult SoftQp::PostSend(const verbs::SendWork& work) {
 }
 
 PostResult SoftQp::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
-  if (facts_.send_failed || ending_ != Ending::kNo) return PostResult::kBroken;
+  if (!may_send_more()) return PostResult::kBroken;
   if (send_queue_.size() >= kMaxQueuedSends) return PostResult::kNoResource;
   if (TotalSize(work.local) > UINT32_MAX) {
     ready_.PushWork(work.id, Opcode::kRdmaWrite, Status::kLocalError);
@@ -114,7 +115,7 @@ PostResult SoftQp::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
 }
 
 PostResult SoftQp::PostRdmaRead(const verbs::RdmaReadWork& work) {
-  if (facts_.send_failed || read_ended_ || ending_ != Ending::kNo) return PostResult::kBroken;
+  if (!may_send_more() || read_ended_) return PostResult::kBroken;
   if (reads_.size() >= kMaxQueuedReads) return PostResult::kNoResource;
   // ORD 0 means that the peer takes no Reads, so this one would wait for ever.
   if (facts_.ord == 0 ||
@@ -278,10 +279,6 @@ void SoftQp::EndReading(LinkEnd end, std::string text, int os_error) {
     facts_.cause.text = std::move(text);
     facts_.cause.os_error = os_error;
   }
-  FlushReads();
-}
-
-void SoftQp::FlushReads() {
   PendingRead read;
   while (reads_.TakeAny(&read)) {
     if (!read.silent) ready_.PushWork(read.id, Opcode::kRdmaRead, Status::kFlushed);
@@ -308,13 +305,8 @@ void SoftQp::Disconnect() {
 }
 
 void SoftQp::Abort() {
-  if (facts_.cause.end == LinkEnd::kOpen) {
-    facts_.cause.end = LinkEnd::kReset;
-    facts_.cause.local = true;
-    facts_.cause.text = "aborted here";
-  }
-  read_ended_ = true;
-  FlushReads();
+  facts_.cause.local |= facts_.cause.end == LinkEnd::kOpen;
+  EndReading(LinkEnd::kReset, "aborted here");
   StopSending();
   ending_ = Ending::kFinSent;
   ResetLink();

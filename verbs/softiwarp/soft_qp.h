@@ -9,6 +9,7 @@
 #include <string>
 
 #include "verbs/rnic.h"
+#include "verbs/softiwarp/direct_send_ability.h"
 #include "verbs/softiwarp/file_ability.h"
 #include "verbs/softiwarp/local_abilities.h"
 #include "verbs/softiwarp/portable_ability.h"
@@ -80,6 +81,7 @@ class SoftQp final : public verbs::QueuePair, public verbs::MovableRegions {
  private:
   friend struct FrozenQp;
   friend class LocalAbilities;
+  friend class DirectSendAbility;
   friend class FileAbility;
   friend class PortableAbility;
   class Incoming;  // what a read brings (soft_qp_read.cc)
@@ -93,12 +95,13 @@ class SoftQp final : public verbs::QueuePair, public verbs::MovableRegions {
   void StartReads();
   void EndReading(verbs::LinkEnd end, std::string text, int os_error = 0);
   void StopSending();
-  void FlushReads();
   void FailLocally(std::string text);
   // What FailLocally() says of a local link's peer that is wrong.
   static constexpr char kBadMemory[] = "the peer has written impossible indices into the shared memory";
   // Resets the link: nothing more can be sent or read.
   void ResetLink();
+  // Returns true if this end may post more.
+  [[nodiscard]] bool may_send_more() const { return !facts_.send_failed && ending_ == Ending::kNo; }
   [[nodiscard]] bool may_send() const { return send_open_ || stream_.fpdus() > 0; }
 
   verbs::LinkFacts facts_;
@@ -106,6 +109,7 @@ class SoftQp final : public verbs::QueuePair, public verbs::MovableRegions {
   std::optional<LocalAbilities> local_;  // the bytes' way, in place of link_
   FileAbility files_{*this};
   PortableAbility portable_{*this};
+  DirectSendAbility direct_send_{*this};
   // Responder: false until the initiator's first FPDU (RFC 5044, 7.1.2, 4), unless both ends have kept the
   // memory.
   bool send_open_;

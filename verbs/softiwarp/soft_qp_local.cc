@@ -96,8 +96,8 @@ void LocalAbilities::NoteDirect() {
 }
 
 bool LocalAbilities::MaySendDirect(size_t size) {
-  return qp_.send_queue_.MayFrameDirectly(size) && !qp_.facts_.send_failed &&
-         qp_.ending_ == SoftQp::Ending::kNo && qp_.may_send() && link_.Reserve(SendQueue::FramedSize(size));
+  return qp_.send_queue_.MayFrameDirectly(size) && qp_.may_send_more() && qp_.may_send() &&
+         link_.Reserve(SendQueue::FramedSize(size));
 }
 
 void LocalAbilities::SendDirect(Bytes header, std::span<const Bytes> payload) {
@@ -110,6 +110,7 @@ void LocalAbilities::SendDirect(Bytes header, std::span<const Bytes> payload) {
   link_.Put(Bytes(front).first(SendQueue::kDirectPrefix + header.size()));
   for (const Bytes& piece : payload) link_.Put(piece);
   link_.Put(Bytes(kTrailer).first(trailer));
+  qp_.send_queue_.NoteFramed();
   qp_.files_.ForgetRoom();  // the peer may have told of it, and there is less now
   const LinkResult sent = link_.SendPut(qp_.link_);
   ++qp_.counters_.write_calls;

@@ -59,16 +59,15 @@ void SendQueue::Post(const OutgoingMessage& m) {
   messages_.PushBack(out);
 }
 
-size_t SendQueue::FrameDirectly(uint32_t size, std::span<std::byte, kDirectPrefix> prefix) {
+size_t SendQueue::FrameDirectly(uint32_t size, std::span<std::byte, kDirectPrefix> prefix) const {
   DdpHeader header;
   header.last = true;
   header.opcode = static_cast<uint8_t>(RdmapOpcode::kSend);
   header.queue = iwarp::kSendQueue;
-  header.msn = next_msn_[iwarp::kSendQueue]++;
+  header.msn = next_msn_[iwarp::kSendQueue];
   const auto ulpdu = static_cast<uint32_t>(kUntaggedHeaderSize + size);
   StoreBe<uint16_t>(prefix.data(), static_cast<uint16_t>(ulpdu));
   SerializeDdpHeader(header, prefix.data() + kMpaLengthSize);
-  ++fpdus_;
   return PadSize(ulpdu) + kCrcSize;
 }
 

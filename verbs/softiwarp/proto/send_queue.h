@@ -74,9 +74,13 @@ class SendQueue {
   [[nodiscard]] static size_t FramedSize(size_t size) {
     return kDirectPrefix + size + PadSize(static_cast<uint32_t>(kUntaggedHeaderSize + size)) + kCrcSize;
   }
-  // Frames such a message, which its owner sends at once: writes what precedes it to `prefix`. Returns the
-  // size of the trailer, which is all zero.
-  size_t FrameDirectly(uint32_t size, std::span<std::byte, kDirectPrefix> prefix);
+  // Frames such a message: writes what precedes it to `prefix`. Returns the size of the trailer, which is all
+  // zero. If the link takes all of it, NoteFramed() follows. If it takes less, the owner posts the message.
+  size_t FrameDirectly(uint32_t size, std::span<std::byte, kDirectPrefix> prefix) const;
+  void NoteFramed() {
+    ++next_msn_[kSendQueue];
+    ++fpdus_;
+  }
 
   // Fills `batch` with the next bytes to send, and takes nothing off the queue. The batch is valid until the
   // next call of any other method.
