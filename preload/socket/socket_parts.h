@@ -69,12 +69,6 @@ struct Connecting {
   bool fork_gave_up = false;  // a fork has waited for the connect, in vain
 };
 
-// How threads sleep for a connection.
-struct Sleeps {
-  PollBudget budget{config().poll};
-  uint8_t not_at_bell = 0;  // so many of the next sleeps are in poll
-};
-
 // Tells a stream of small writes: many in a short time, and nothing comes back. The program has not asked for
 // its writes to leave at once (TCP_NODELAY), so they may wait for each other. Nagle's algorithm has them wait
 // until the peer acknowledges. Here they wait until a message is full, the program waits for the connection,
@@ -125,7 +119,9 @@ struct ConnectionUse {
   Time look_for_credit{};        // likewise for credit
   Time found_nothing{};          // by CoarseNow(): when a receive that does not wait last looked in vain
   WriteStream writes;
-  bool trimming = false;  // the helper looks whether the send buffer is used
+  PollBudget poll_budget{config().poll};  // for looks before a sleep
+  uint8_t not_at_bell = 0;                // so many of the next sleeps are in poll
+  bool trimming = false;                  // the helper looks whether the send buffer is used
   // The helper's alone: its last look found a connection that the application's calls move as well.
   std::atomic<bool> helper_yields{false};
 };

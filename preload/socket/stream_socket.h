@@ -127,19 +127,12 @@ class StreamSocket final : public Socket {
   static void NoteProcessEnds();
 
  private:
-  class Task final : public Background::Task {
+  // The socket as the helper thread knows it.
+  class Tended final : public Background::Task, public QuietLinks::Link {
    public:
-    explicit Task(StreamSocket* socket) : socket_(socket) {}
+    explicit Tended(StreamSocket* socket) : socket_(socket) {}
+    Socket* owner() override { return socket_; }
     Background::Wait Run(Time now) override;
-    Socket* owner() override { return socket_; }
-
-   private:
-    StreamSocket* const socket_;
-  };
-  class QuietLink final : public QuietLinks::Link {
-   public:
-    explicit QuietLink(StreamSocket* socket) : socket_(socket) {}
-    Socket* owner() override { return socket_; }
     void LookIfUnread(Time since) override;
     void TakeUnread() override;
 
@@ -289,13 +282,11 @@ class StreamSocket final : public Socket {
   Lending lending_;
   Corked corked_;
   Board board_;
-  Sleeps sleeps_;
   CallsInside calls_inside_;
   ConnectionUse use_;
   Report report_;
 
-  Task task_{this};
-  QuietLink quiet_{this};
+  Tended tended_{this};
   Lingering lingering_;  // since the program has closed its descriptors
 };
 

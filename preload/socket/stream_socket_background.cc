@@ -25,14 +25,14 @@ constexpr Duration kSendBufferRest = std::chrono::milliseconds(20);
 
 }  // namespace
 
-Background::Wait StreamSocket::Task::Run(Time now) { return socket_->upkeep().RunInBackground(now); }
+Background::Wait StreamSocket::Tended::Run(Time now) { return socket_->upkeep().RunInBackground(now); }
 
 void StreamSocket::Upkeep::LeaveToBackground() {
   if (s_.session_ == nullptr || s_.foreign()) return;
   const bool trim = !s_.use_.trimming && s_.engine().send_buffer_memory() != 0;
   if (!trim && !s_.session_->has_unsent() && s_.corked_.empty() && !ListensForPeer()) return;
   s_.use_.trimming = s_.use_.trimming || trim;
-  Background::Add(&s_.task_);
+  Background::Add(&s_.tended_);
 }
 
 Background::Wait StreamSocket::Upkeep::RunInBackground(Time now) {

@@ -209,24 +209,24 @@ void StreamSocket::Departure::LeaveConnect(int fd) {
   }
   if (s_.lingering_.fd() >= 0) {
     s_.connecting_.attempt->SetFd(s_.lingering_.fd());
-    Background::Add(&s_.task_, Duration::zero());  // it sleeps on the number that is no more
+    Background::Add(&s_.tended_, Duration::zero());  // it sleeps on the number that is no more
   }
 }
 
 void StreamSocket::Departure::GoOnWithout(int fd) {
-  QuietLinks::Unwatch(&s_.quiet_, fd);
-  if (s_.quiet_.relied_on()) s_.board_.WakeAll();
+  QuietLinks::Unwatch(&s_.tended_, fd);
+  if (s_.tended_.relied_on()) s_.board_.WakeAll();
   if (Session* const known = s_.session_.last_known();
       known != nullptr && std::as_const(*known).queue_pair().event_fd() == fd)
     known->queue_pair().SetEventFd(s_.numbers_.any());
   if (s_.connecting_.attempt == nullptr) return;
   s_.connecting_.attempt->SetFd(s_.numbers_.any());
-  if (Background::Holds(&s_.task_))
-    Background::Add(&s_.task_, Duration::zero());  // it sleeps on the number that is no more
+  if (Background::Holds(&s_.tended_))
+    Background::Add(&s_.tended_, Duration::zero());  // it sleeps on the number that is no more
 }
 
 int StreamSocket::Departure::CloseLast(Lock& lock, int fd) {
-  QuietLinks::Leave(&s_.quiet_);
+  QuietLinks::Leave(&s_.tended_);
   if (s_.foreign()) {
     s_.state_ = State::kClosed;
     DropSession();
@@ -273,7 +273,7 @@ void StreamSocket::Departure::LingerOn() {
   if (s_.session_->transfer().portable()) s_.session_->queue_pair().portable()->StaysHere();
   s_.lingering_.SetUntil(Now() + Lingering::kFinWait);
   try {
-    Background::Add(&s_.task_);
+    Background::Add(&s_.tended_);
   } catch (const std::bad_alloc&) {
     DropSession();
   }
@@ -305,7 +305,7 @@ void StreamSocket::Departure::EndStream() {
 // answers what comes for it with a reset, as on TCP. A helper that has the task may hold the file.
 bool StreamSocket::Departure::MayGoAtOnce(int fd) {
   if (s_.share_.closing_unsent || s_.share_.with != nullptr || s_.session_->moving() ||
-      s_.queue_pair().device() != nullptr || Background::Holds(&s_.task_))
+      s_.queue_pair().device() != nullptr || Background::Holds(&s_.tended_))
     return false;
   bool is_first = s_.OnLocalLink() && s_.engine().state() == engine::State::kSendClosed;
   for (int i = 0; i < kMostReads && is_first && !s_.session_->MaySleep(); ++i) {
@@ -348,7 +348,7 @@ void StreamSocket::Vanished(int fd) {
   // The kernel has ended the link already; what was unsent is lost, as nobody told us in time.
   if (listening_.listener != nullptr) listening_.listener->Close();
   connecting_.attempt.reset();
-  QuietLinks::Leave(&quiet_);
+  QuietLinks::Leave(&tended_);
   departure().DropSession();
   state_ = State::kClosed;
   board_.WakeAll();
@@ -356,7 +356,7 @@ void StreamSocket::Vanished(int fd) {
 
 // The connection is over (or the listener closed): its counters become history, its descriptor goes.
 void StreamSocket::Departure::DropSession() {
-  QuietLinks::Leave(&s_.quiet_);
+  QuietLinks::Leave(&s_.tended_);
   s_.report_.Close(OpenStatistics(), s_.session_.last_known(), s_.names());
   if (s_.session_ != nullptr && !s_.foreign()) s_.lender().CollectLoans();
   s_.lending_.Drop();

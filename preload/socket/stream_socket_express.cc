@@ -50,7 +50,7 @@ void StreamSocket::ExpressWay::Open(int inside) {
                      s_.share_.reader_elsewhere_until == kNever;
   const bool unasked = s_.options_.kept.receive_low_water() <= 1 && !ForcesTransactions();
   // Statistics that a call leaves unpublished are the helper's to publish.
-  const bool looked_at = s_.quiet_.looked_at() && Background::Runs() && !QuietLinks::stopped();
+  const bool looked_at = s_.tended_.looked_at() && Background::Runs() && !QuietLinks::stopped();
   if (!connected || !open || !alone || !unasked || !looked_at) return;
   if (leftovers) return s_.mutex_.OpenExpress(kExpressCalls, Express::kLeftovers);
   const bool at_rest = s_.TakesDirect() && s_.session_->direct().plain() && !s_.tcp_.send_shut &&
@@ -86,12 +86,12 @@ std::optional<ssize_t> StreamSocket::ExpressWay::Send(const iovec& piece, int fl
 
 // Looks for a moment at a link that has nothing, in a call that would wait.
 bool StreamSocket::ExpressWay::ComesSoon(int flags) {
-  if (!Blocks(flags) || !s_.waiting().LooksBeforeSleep() || s_.sleeps_.budget.Next() == Duration::zero())
+  if (!Blocks(flags) || !s_.waiting().LooksBeforeSleep() || s_.use_.poll_budget.Next() == Duration::zero())
     return false;
   for (int looks = 0; looks < kLooksForSoon; ++looks) {
     if (s_.session_->direct().link_empty()) continue;
     ++s_.session_->reads().waits.polled;
-    s_.sleeps_.budget.NoteFound();
+    s_.use_.poll_budget.NoteFound();
     return true;
   }
   return false;
@@ -198,7 +198,7 @@ std::optional<StreamSocket::Watch::Readiness> StreamSocket::Watch::ReadinessExpr
   std::optional<Readiness> readiness = LookExpress();
   if (readiness && s_.waiting().LooksBeforeSleep()) {
     readiness->looked = readiness->device = true;
-    readiness->look = s_.sleeps_.budget.Next();
+    readiness->look = s_.use_.poll_budget.Next();
   }
   return readiness;
 }

@@ -176,7 +176,7 @@ bool StreamSocket::Giving::TakeUp(Bytes front) {
   s_.share_.left_unsent = s_.session_->has_unsent();
   if (!s_.share_.with->HasOthers(/*sure=*/true)) {
     s_.holders().StopSharing();
-    QuietLinks::Enter(&s_.quiet_);
+    QuietLinks::Enter(&s_.tended_);
   } else {
     s_.share_.with->Unlock();
   }

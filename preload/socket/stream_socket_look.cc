@@ -53,7 +53,7 @@ bool StreamSocket::Waiting::LookInARow(int looks, Awaited awaited, const WaitMar
       if (!CameFor(awaited, mark)) continue;
     }
     ++s_.session_->reads().waits.polled;
-    s_.sleeps_.budget.NoteFound();
+    s_.use_.poll_budget.NoteFound();
     return true;
   }
   return false;
@@ -63,7 +63,7 @@ bool StreamSocket::Waiting::LookInARow(int looks, Awaited awaited, const WaitMar
 // more looks, none for a while.
 std::optional<int> StreamSocket::Waiting::LookBeforeSleep(Lock& lock, Time deadline, Awaited awaited,
                                                           const WaitMark& mark, Signals signals) {
-  const Duration budget = s_.sleeps_.budget.Next();
+  const Duration budget = s_.use_.poll_budget.Next();
   const bool restarts = signals == Signals::kRestart;
   bool any = false;
   if (budget > Duration::zero()) {
@@ -86,9 +86,9 @@ std::optional<int> StreamSocket::Waiting::LookBeforeSleep(Lock& lock, Time deadl
       if (!s_.usable() || s_.session_ == nullptr) return 0;
       if (s_.board_.wakes() != mark.wakes && !mark.handlers.Interrupts(restarts)) return 0;
     } while (!crowded && !mark.handlers.Interrupts(restarts) && now < until);
-    if (crowded) s_.sleeps_.budget.NoteCrowded();
+    if (crowded) s_.use_.poll_budget.NoteCrowded();
     // The caller looks at what there is, and comes back for less: or the peer's credit would keep it here.
-    if (any) s_.sleeps_.budget.NoteElsewhere();
+    if (any) s_.use_.poll_budget.NoteElsewhere();
     // What comes over a local link after a handler, perhaps in answer to it, is the next call's.
     if (s_.OnLocalLink() && mark.handlers.Interrupts(restarts)) return CameFor(awaited, mark) ? 0 : EINTR;
   }
@@ -113,8 +113,8 @@ bool StreamSocket::Waiting::TakeBeforeSleep(Awaited awaited) {
 void StreamSocket::Waiting::NoteWait(Awaited awaited, const WaitMark& mark, Duration lasted) {
   if (!s_.usable() || s_.session_ == nullptr) return;
   ++s_.session_->reads().waits.slept;
-  CameFor(awaited, mark) || ComesFor(awaited) ? s_.sleeps_.budget.NoteSlept(lasted)
-                                              : s_.sleeps_.budget.NoteElsewhere();
+  CameFor(awaited, mark) || ComesFor(awaited) ? s_.use_.poll_budget.NoteSlept(lasted)
+                                              : s_.use_.poll_budget.NoteElsewhere();
 }
 
 StreamSocket::Watch::QueueLook StreamSocket::Watch::LookAtQueue(const Wanted& wanted) {
@@ -140,7 +140,7 @@ StreamSocket::Watch::QueueLook StreamSocket::Watch::LookAtQueue(const Wanted& wa
 // links in use: a quiet one's may be rung while no thread listens.
 bool StreamSocket::Waiting::MayHearByBell() const {
   return s_.OnLocalLink() && s_.share_.with == nullptr && !s_.board_.hears_doorbells() &&
-         !QuietLinks::stopped() && !s_.quiet_.left_alone() && !Critical::IsInHandler() &&
+         !QuietLinks::stopped() && !s_.tended_.left_alone() && !Critical::IsInHandler() &&
          !s_.session_->link_ended() && !s_.session_->moving() && s_.session_->MaySleep();
 }
 
@@ -155,16 +155,16 @@ bool StreamSocket::Waiting::LeaveBell() {
 // First the helper learns of the sleeper, then this looks whether it watches. The helper does both in the
 // opposite order, when it watches no more.
 bool StreamSocket::Waiting::RelyOnHelper() {
-  if (s_.sleeps_.not_at_bell != 0) {
-    --s_.sleeps_.not_at_bell;
+  if (s_.use_.not_at_bell != 0) {
+    --s_.use_.not_at_bell;
     return false;
   }
   if (!Background::Runs()) return false;
-  s_.quiet_.RelyOn();
-  if (!s_.quiet_.watched())
-    QuietLinks::Watch(&s_.quiet_, s_.LinkOf(s_.LinkFd()), QuietLinks::WatchFor::kSleeper);
-  if (s_.quiet_.watched()) return true;
-  s_.quiet_.RelyOnNoMore();
+  s_.tended_.RelyOn();
+  if (!s_.tended_.watched())
+    QuietLinks::Watch(&s_.tended_, s_.LinkOf(s_.LinkFd()), QuietLinks::WatchFor::kSleeper);
+  if (s_.tended_.watched()) return true;
+  s_.tended_.RelyOnNoMore();
   return false;
 }
 
@@ -174,13 +174,13 @@ bool StreamSocket::Watch::EndLook(LookResult result, const verbs::BellName* bell
   switch (result) {
     case LookResult::kFound:
       ++s_.session_->reads().waits.polled;
-      s_.sleeps_.budget.NoteFound();
+      s_.use_.poll_budget.NoteFound();
       return true;
     case LookResult::kCrowded:
-      s_.sleeps_.budget.NoteCrowded();
+      s_.use_.poll_budget.NoteCrowded();
       break;
     case LookResult::kUseless:
-      s_.sleeps_.budget.NoteElsewhere();
+      s_.use_.poll_budget.NoteElsewhere();
       break;
     case LookResult::kInVain:
       break;
@@ -208,11 +208,11 @@ void StreamSocket::Watch::NoteSlept(Duration lasted, WokenBy by) {
   switch (by) {
     case WokenBy::kThis:
       ++s_.session_->reads().waits.slept;
-      return s_.sleeps_.budget.NoteSlept(lasted);
+      return s_.use_.poll_budget.NoteSlept(lasted);
     case WokenBy::kAnother:
-      return s_.sleeps_.budget.NoteWaited(lasted);
+      return s_.use_.poll_budget.NoteWaited(lasted);
     case WokenBy::kNeither:
-      return s_.sleeps_.budget.NoteElsewhere();
+      return s_.use_.poll_budget.NoteElsewhere();
   }
 }
 

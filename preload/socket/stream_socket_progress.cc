@@ -90,7 +90,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   report_.Open(Statistics(), *session_, names());
   AfterProgress();
   upkeep().LeaveToBackground();
-  QuietLinks::Enter(&quiet_);
+  QuietLinks::Enter(&tended_);
 }
 
 // The kernel answers for the descriptor from here on.
@@ -139,8 +139,8 @@ int StreamSocket::OtherDescriptor(int fd) {
 bool StreamSocket::MoveDescriptor(int from, int to) {
   std::lock_guard lock(mutex_.own());
   numbers_.Replace(from, to);
-  QuietLinks::Unwatch(&quiet_, from);
-  if (quiet_.relied_on()) board_.WakeAll();
+  QuietLinks::Unwatch(&tended_, from);
+  if (tended_.relied_on()) board_.WakeAll();
   if (Session* const known = session_.last_known();
       known != nullptr && std::as_const(*known).queue_pair().event_fd() == from)
     known->queue_pair().SetEventFd(to);
@@ -260,7 +260,7 @@ void StreamSocket::AfterProgress(bool publish) {
 // A message may cost less than its statistics.
 void StreamSocket::PublishTraffic() {
   if (foreign()) return;
-  const bool helper_looks = quiet_.looked_at() && Background::Runs() && !QuietLinks::stopped();
+  const bool helper_looks = tended_.looked_at() && Background::Runs() && !QuietLinks::stopped();
   if (!helper_looks || session_->link_ended()) return report_.Publish(*session_, names());
   report_.PublishTraffic(*session_, names(), CoarseNow());
 }
@@ -286,7 +286,7 @@ void StreamSocket::NoteAbort() {
     tcp_.pending_error = ErrorOfAbort(e, cause);
     LogAbort(names_.peer, e.abort_reason(), cause, session_->recorder());
   }
-  if (session_->aborted_link().outlives()) Background::Add(&task_, Duration::zero());
+  if (session_->aborted_link().outlives()) Background::Add(&tended_, Duration::zero());
   report_.PublishAll(*session_, names());
 }
 

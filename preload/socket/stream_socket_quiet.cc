@@ -6,8 +6,8 @@
 
 namespace sdp::preload {
 
-void StreamSocket::QuietLink::LookIfUnread(Time since) { socket_->upkeep().LookIfUnread(since); }
-void StreamSocket::QuietLink::TakeUnread() { socket_->upkeep().TakeUnread(); }
+void StreamSocket::Tended::LookIfUnread(Time since) { socket_->upkeep().LookIfUnread(since); }
+void StreamSocket::Tended::TakeUnread() { socket_->upkeep().TakeUnread(); }
 
 // A process that shares the connection, and has as much unread as it may take off the link, enters the link
 // again with its next call (EnterShared).
@@ -21,31 +21,31 @@ void StreamSocket::Upkeep::LookIfUnread(Time since) {
   if (!own.owns_lock()) return;
   if (s_.state_ == State::kSdp && s_.session_ != nullptr && !s_.share_.given_up)
     s_.report_.PublishLate(*s_.session_.last_known(), s_.names());
-  if (!HasQuietLink()) return QuietLinks::Leave(&s_.quiet_);
+  if (!HasQuietLink()) return QuietLinks::Leave(&s_.tended_);
   Session& known = *s_.session_.last_known();
   if (known.moving() || known.reads().Since(since, known.recorder())) return;
   // A device tells only of what comes after the queue was asked for that.
   if (verbs::Pollable* const pollable = s_.share_.with == nullptr ? known.queue_pair().pollable() : nullptr) {
     if (!pollable->always_told()) s_.waiting().TakeBeforeSleep(Awaited::kAll);
     pollable->GiveBack();
-    if (known.link_ended()) return QuietLinks::Leave(&s_.quiet_);
+    if (known.link_ended()) return QuietLinks::Leave(&s_.tended_);
   }
-  if (!s_.waiting().LeaveBell() && QuietLinks::Watch(&s_.quiet_, s_.LinkOf(s_.LinkFd()))) return;
+  if (!s_.waiting().LeaveBell() && QuietLinks::Watch(&s_.tended_, s_.LinkOf(s_.LinkFd()))) return;
   own.unlock();
   TakeUnread();
 }
 
 void StreamSocket::Upkeep::TakeUnread() {
   const Lock lock(s_.mutex_);
-  if (s_.quiet_.relied_on()) s_.board_.WakeAll();
+  if (s_.tended_.relied_on()) s_.board_.WakeAll();
   if (HasQuietLink() && !s_.foreign()) {
     if (!s_.session_->moving()) s_.holders().OnlyLooks();
     s_.session_->Read();
     s_.AfterProgress();
     LeaveToBackground();
   }
-  if (!HasQuietLink()) return QuietLinks::Leave(&s_.quiet_);
-  if (!s_.session_->moving()) QuietLinks::Watch(&s_.quiet_, s_.LinkOf(s_.LinkFd()));
+  if (!HasQuietLink()) return QuietLinks::Leave(&s_.tended_);
+  if (!s_.session_->moving()) QuietLinks::Watch(&s_.tended_, s_.LinkOf(s_.LinkFd()));
 }
 
 }  // namespace sdp::preload

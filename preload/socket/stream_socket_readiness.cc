@@ -38,7 +38,7 @@ void StreamSocket::Watch::AskConnection(Readiness* readiness) {
   readiness->link_fd = s_.LinkOf(-1);
   readiness->looked = s_.waiting().LooksBeforeSleep();
   readiness->device = readiness->looked && s_.queue_pair().pollable() != nullptr;
-  if (readiness->looked) readiness->look = s_.sleeps_.budget.Next();
+  if (readiness->looked) readiness->look = s_.use_.poll_budget.Next();
   readiness->read_ahead = readiness->shared && s_.engine().readable_bytes() >= kReadAheadOfShared;
   const Board::Edges edges = s_.board_.edges(s_.engine());
   readiness->read_edge = edges.read;

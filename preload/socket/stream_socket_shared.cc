@@ -39,7 +39,7 @@ void StreamSocket::Holders::EnterShared() {
   if (s_.share_.elsewhere) return;
   s_.share_.gave_up_on_owner = false;
   if (s_.session_ == nullptr) return;
-  if (s_.state_ == State::kSdp && Background::Runs()) QuietLinks::Enter(&s_.quiet_);
+  if (s_.state_ == State::kSdp && Background::Runs()) QuietLinks::Enter(&s_.tended_);
   if (view == SharedConnection::View::kStale) {
     s_.share_.NoteUse();
     if (!ThawShared()) view = SharedConnection::View::kBroken;
@@ -55,7 +55,7 @@ void StreamSocket::Holders::EnterShared() {
     if (s_.state_ == State::kSdp) {
       s_.AfterProgress();
       s_.upkeep().LeaveToBackground();
-      QuietLinks::Enter(&s_.quiet_);
+      QuietLinks::Enter(&s_.tended_);
     }
     return;
   }

@@ -57,7 +57,7 @@ class StreamSocket::Waiting::Asleep {
   // Takes the lock back. Returns true if this thread has to read: the peer wakes no other one.
   bool Over() {
     lock_.lock();
-    if (at_bell_) s_.quiet_.RelyOnNoMore();
+    if (at_bell_) s_.tended_.RelyOnNoMore();
     if (waiter_ != nullptr) {
       if (at_bell_) waiter_->SetAtBell(false);
       s_.board_.Remove(waiter_);
@@ -107,7 +107,7 @@ int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline
   s_.holders().OnlyLooks();
   if (result > 0 && at_bell && !rung) {
     link->revents = POLLIN;  // the helper has told of the link's end, or of a doorbell, perhaps
-    s_.sleeps_.not_at_bell = kSleepsByPoll;
+    s_.use_.not_at_bell = kSleepsByPoll;
   } else if (result > 0 && !at_bell) {
     if (waiter != nullptr && fds[1].revents != 0) waiter->Drain();
     if (bell != nullptr && fds[2].revents != 0) waiter->DrainBell();

@@ -1,5 +1,5 @@
 // How a call of a StreamSocket waits: it looks at the link for a bounded time, asks to be woken, and sleeps.
-// Made for one call; keeps nothing. Sleeps and Board have what lasts.
+// Made for one call; keeps nothing. ConnectionUse and Board have what lasts.
 #ifndef SDP_PRELOAD_SOCKET_WAITING_H_
 #define SDP_PRELOAD_SOCKET_WAITING_H_
 
@@ -63,7 +63,7 @@ class StreamSocket::Waiting {
   bool LookInARow(int looks, Awaited awaited, const WaitMark& mark, bool* any);
   // Has the helper watch the link while the thread sleeps for its bell alone: for the link's end, and for a
   // doorbell of a peer that cannot ring. Returns false if the helper does not. Ends with
-  // quiet_.RelyOnNoMore().
+  // tended_.RelyOnNoMore().
   bool RelyOnHelper();
   [[nodiscard]] ReadSide read_side() const {
     return {.bytes = s_.engine().readable_bytes(), .advertised = s_.engine().advertised_bytes()};
