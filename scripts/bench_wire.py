@@ -74,10 +74,10 @@ class World(sdp_world.World):
 
     def __init__(self, holder, user=None):
         super().__init__(listen=[NEAR], user=user)
-        self.far = Far(holder, self.pm_port)
         try:
+            self.far = Far(holder, self.pm_port)
             self.far.start_pmd()
-        except AssertionError:
+        except BaseException:
             self.stop()
             raise
 
@@ -85,8 +85,11 @@ class World(sdp_world.World):
         return f"{super().logs()}\n{self.far.logs()}"
 
     def stop(self):
-        super().stop()
-        self.far.stop()
+        try:
+            super().stop()
+        finally:
+            if self.far is not self:
+                self.far.stop()
 
 
 def aiming(workload, times, **more):

@@ -33,6 +33,7 @@ MECHANISMS = ("bcopy", "read_zcopy", "write_zcopy", "transaction")
 
 CONGESTION = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control")
 CHOSEN = "SDP_WORLD_CONGESTION"
+OUTSIDE = "SDP_WORLD_OUTSIDE"  # the network namespace that enter_namespace() has left
 # A namespace may not choose each algorithm for all its sockets, but for a route. The library leaves a link
 # alone that begins with reno.
 WITH_CONGESTION = f"""
@@ -57,7 +58,8 @@ def use_congestion(name):
 def enter_namespace(name):
     """Begins this program again, with its arguments, in a network namespace of its own, where TCP has this
     congestion control over loopback. Returns if this is that namespace."""
-    if os.environ.get(CHOSEN) == name:
+    here = os.readlink("/proc/self/ns/net")
+    if os.environ.get(OUTSIDE, here) != here:
         return
     if name not in CONGESTION.with_name("tcp_available_congestion_control").read_text().split():
         sys.exit(f"TCP has no congestion control {name} here")
@@ -66,7 +68,7 @@ def enter_namespace(name):
     if subprocess.run([*unshare, "true"]).returncode != 0:
         sys.exit("a network namespace needs root, or a kernel that lets users make user namespaces")
     command = [*unshare, "sh", "-c", WITH_CONGESTION, "sh", sys.executable, *sys.argv]
-    os.execvpe(command[0], command, {**os.environ, "PATH": search_path(), CHOSEN: name})
+    os.execvpe(command[0], command, {**os.environ, "PATH": search_path(), CHOSEN: name, OUTSIDE: here})
 
 
 def search_path():

@@ -101,8 +101,8 @@ class MovableRegions {
 // The ability to send one message without the queues.
 class DirectSend {
  public:
-  // Returns true if nothing is posted, and a message of `size` bytes would go to the link at once. Into a
-  // link that is memory it goes whole.
+  // Returns true if nothing is posted, and a message of `size` bytes may go to the link at once. A link that
+  // is memory takes it whole. What a TCP link does not take is queued.
   [[nodiscard]] virtual bool MaySendDirect(size_t size) = 0;
   // Sends a message of `header`, at most kMostHeader bytes, and `payload`, at most kMostDirectPieces pieces,
   // as PostSend(), Flush() and DetachBorrowed() do for unsignaled work. Needs MaySendDirect().
@@ -114,7 +114,7 @@ class DirectSend {
   ~DirectSend() = default;
 };
 
-// Likewise to receive one, because the link is memory: each message is one copy.
+// The ability to receive one message so, too, because the link is memory. Each message is one copy.
 class Direct : public DirectSend {
  public:
   // A message that is the next completion, and is in the link as a whole.

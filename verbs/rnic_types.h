@@ -160,7 +160,7 @@ struct LinkFacts {
   // A write found the link gone. What the peer sent before is still to be read; then ReadLink() ends, and
   // `cause` says why.
   bool send_failed = false;
-  bool failed_midway = false;  // send_failed, and the Flush that found it so had sent some bytes before
+  bool failed_midway = false;  // send_failed, and the Flush that found the link gone had sent some bytes
   uint16_t ird = 0;
   uint16_t ord = 0;
 };

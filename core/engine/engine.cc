@@ -170,7 +170,7 @@ std::optional<std::byte> Engine::TakeOob(ReceiveFlags flags) {
 
 bool Engine::PollAction(Action* out) {
   if (rep_->AtRest()) {
-    SDP_DCHECK(!rep_->PollAction(out));
+    SDP_DCHECK(!rep_->PollAction(out));  // may change *out and last_work, which say nothing
     return false;
   }
   const bool polled = rep_->PollAction(out);

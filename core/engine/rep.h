@@ -200,7 +200,9 @@ struct Rep {
   Suspension suspension;
 
   uint32_t receives_to_post = 0;
-  mutable std::optional<bool> plain_then;  // IsPlain(), if anyone has asked since the last End(); not frozen
+  // IsPlain(), if it was asked for since the last End(); not frozen. Each function that changes what
+  // IsPlain() or writable() reads ends with End() or EndDirect().
+  mutable std::optional<bool> plain_then;
   absl::InlinedVector<uint64_t, 2> releases;
   uint64_t last_work = 0;
   uint64_t read_edge = 0;

@@ -15,8 +15,7 @@ constexpr size_t kFirstAllocation = 4096;
 
 size_t SendBuffer::Append(std::span<const Bytes> data, size_t skip) {
   SDP_CHECK(taken_ == 0);
-  size_t total = 0;
-  for (const Bytes& piece : data) total += piece.size();
+  const size_t total = TotalSize(data);
   const size_t count = std::min(total - skip, room());
   if (count != 0) Copy(data, skip, count);
   return count;

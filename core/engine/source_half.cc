@@ -14,8 +14,7 @@ constexpr size_t kMaxKeptPieces = 16;
 SourceHalf::Taken SourceHalf::Send(std::span<const Bytes> data, uint32_t capacity, uint32_t messages,
                                    size_t small, bool keep_all, bool out_of_band, uint64_t ahead) {
   SDP_CHECK(!has_staged());
-  size_t total = 0;
-  for (const Bytes& piece : data) total += piece.size();
+  const size_t total = TotalSize(data);
   stall_ = Stall::kNone;
   if (total == 0) return {};
 

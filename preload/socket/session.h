@@ -38,7 +38,7 @@ class Session {
   const verbs::QueuePair& queue_pair() const { return *queue_pair_; }
 
   // --- What a session does besides. Each class has a header; an object of it serves one call.
-  class Direct;  // past the queues, over a link that is memory
+  class Direct;  // past the queues
   inline Direct direct();
   class Transfer;  // to another process
   inline Transfer transfer();

@@ -13,7 +13,7 @@ using DataHeader = std::array<std::byte, engine::kDataHeader>;
 constexpr int kMostLookedAt = 16;
 
 size_t Session::Direct::TrySend(std::span<const Bytes> data) {
-  const bool can = s_.queue_pair_->direct_send() != nullptr && !s_.link_ended_ && !s_.between_links();
+  const bool can = s_.queue_pair_->direct_send() != nullptr && !s_.link_ended_;
   if (!can || data.size() > verbs::DirectSend::kMostDirectPieces) return 0;
   const uint64_t total = TotalSize(data);
   if (!MaySend(total)) return 0;

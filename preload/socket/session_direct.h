@@ -43,7 +43,7 @@ class Session::Direct {
     return s_.engine_->due_after_direct() || s_.queue_pair_->facts().send_failed;
   }
   void Finish() {
-    if (s_.engine_->due_after_direct()) s_.Pump();
+    if (due()) s_.Pump();
   }
 
   // Returns true if the link has one message that ReceiveAll() would take, false if it has nothing. Returns

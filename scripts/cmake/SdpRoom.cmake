@@ -116,13 +116,12 @@ function(sdp_room target)
 endfunction()
 
 # sdp_command_line(<main.cc>): a source that only reads a command line. CLI11 takes longer to compile than a
-# room; with less optimization half of that, and a quarter without any under a sanitizer. With SDP_QUICK no
-# debug information is added.
+# room; with less optimization half of that, and a quarter without any under a sanitizer.
 function(sdp_command_line source)
   if(SDP_SANITIZE)
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-O0;-fno-sanitize=undefined")
-  elseif(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
-    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "$<IF:$<BOOL:${SDP_QUICK}>,-Og,-Og;-g1>")
+  elseif(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT SDP_QUICK)
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-O1;-g1")
   endif()
 endfunction()
 

@@ -23,11 +23,12 @@ class ScriptedQueuePair : public verbs::QueuePair,
                           public verbs::Direct,
                           public verbs::DeviceLink {
  public:
-  enum class Kind { kEmbedded, kDevice, kMemory };
+  // kQueue: sends past its queue, and polls nothing.
+  enum class Kind { kEmbedded, kDevice, kMemory, kQueue };
   explicit ScriptedQueuePair(Kind kind = Kind::kEmbedded, verbs::MovableRegions* movable_regions = nullptr)
       : QueuePair(facts, {.movable_regions = movable_regions,
-                          .pollable = this,
-                          .direct_send = kind == Kind::kMemory ? this : nullptr,
+                          .pollable = kind == Kind::kQueue ? nullptr : this,
+                          .direct_send = kind == Kind::kMemory || kind == Kind::kQueue ? this : nullptr,
                           .direct = kind == Kind::kMemory ? this : nullptr,
                           .device = kind == Kind::kDevice ? this : nullptr}) {}
   struct Incoming {

@@ -83,8 +83,9 @@ TEST_CASE("session: to kin a FIN follows our DisConn, and the peer's FIN is then
   CHECK(c.queue_pair->aborts == (kin ? 0 : 1));
 }
 
-TEST_CASE("session: one message goes to a link that is memory past the queues, more than one does not") {
-  Connected c = OverMemory();
+TEST_CASE("session: one message goes past the queues where the queue pair can, more than one does not") {
+  const auto kind = GENERATE(ScriptedQueuePair::Kind::kMemory, ScriptedQueuePair::Kind::kQueue);
+  Connected c(10, std::make_unique<ScriptedQueuePair>(kind));
   const std::string text(113, 'x');
   const Bytes bytes = std::as_bytes(std::span(text));
   const Bytes one[] = {bytes.first(112)};

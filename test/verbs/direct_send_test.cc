@@ -12,6 +12,7 @@
 
 #include "test/verbs/changed_link_calls.h"
 #include "test/verbs/qp_pair.h"
+#include "verbs/softiwarp/proto/send_queue.h"
 
 namespace sdp::iwarp::test {
 namespace {
@@ -70,11 +71,15 @@ TEST_CASE("direct send: a message is one call, and its queue stays empty") {
   Direct d;
   const size_t size = GENERATE(0, 1, 1000, 1024, 1025, 20'000);
   const std::string payload(size, 'p');
+  const verbs::QpCounters before = d.pair.a.qp->counters();
   d.Send("header", payload);
   CHECK(calls_made == 1);
   CHECK(d.pair.a.qp->unsent_bytes() == 0);
+  const verbs::QpCounters& after = d.pair.a.qp->counters();
+  CHECK(after.write_calls == before.write_calls + 1);
+  CHECK(after.fpdus_out == before.fpdus_out + 1);
+  CHECK(after.bytes_out - before.bytes_out == SendQueue::FramedSize(6 + size));
   CHECK(d.Received() == "header" + payload);
-  CHECK(d.pair.a.qp->counters().write_calls > 0);
   REQUIRE(d.pair.a.Send("by the queue") == verbs::PostResult::kOk);
   CHECK(d.Received() == "by the queue");
   d.Send("again", "past it");
@@ -89,6 +94,7 @@ TEST_CASE("direct send: what the link does not take waits in the queue, as a cop
   may_send = taken;
   const std::string payload(size, 'p');
   d.Send("header", payload);
+  CHECK(calls_made == 1);
   CHECK(d.pair.a.qp->unsent_bytes() > 0);
   CHECK(d.pair.a.qp->interest().write);
   CHECK_FALSE(d.sender().MaySendDirect(1));
@@ -105,8 +111,10 @@ TEST_CASE("direct send: a link that is gone is found, and nothing more may be se
   may_send = taken;
   refusal = EPIPE;
   d.Send("header", std::string(500, 'p'));
+  CHECK(d.pair.a.qp->facts().send_failed == (taken == 0));
+  CHECK(d.pair.a.qp->Flush());  // nothing is left for it
   CHECK(d.pair.a.qp->facts().send_failed);
-  CHECK(d.pair.a.qp->facts().failed_midway == (taken > 0));
+  CHECK_FALSE(d.pair.a.qp->facts().failed_midway);
   CHECK_FALSE(d.sender().MaySendDirect(1));
   may_send = SIZE_MAX;
 }

@@ -3,7 +3,12 @@
 #ifndef SDP_VERBS_SOFTIWARP_DIRECT_SEND_ABILITY_H_
 #define SDP_VERBS_SOFTIWARP_DIRECT_SEND_ABILITY_H_
 
+#include <cstddef>
+#include <span>
+
+#include "core/base/types.h"
 #include "verbs/abilities.h"
+#include "verbs/softiwarp/tcp_link.h"
 
 namespace sdp::iwarp {
 
@@ -17,8 +22,8 @@ class DirectSendAbility final : public verbs::DirectSend {
   void SendDirect(Bytes header, std::span<const Bytes> payload) override;
 
  private:
-  // The link has taken only the first `sent` bytes of the FPDU: the queue sends the rest.
-  void Queue(Bytes header, std::span<const Bytes> payload, size_t sent);
+  // The link has not taken all of the FPDU: the queue sends the rest.
+  void Queue(Bytes header, std::span<const Bytes> payload, const LinkResult& sent);
 
   SoftQp& qp_;
 };

@@ -10,8 +10,10 @@
 #include <span>
 #include <utility>
 
+#include "core/base/types.h"
 #include "verbs/abilities.h"
 #include "verbs/softiwarp/local_link.h"
+#include "verbs/softiwarp/tcp_link.h"
 
 namespace sdp::iwarp {
 

@@ -1,12 +1,10 @@
 #include "verbs/softiwarp/soft_qp.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
-#include "core/base/check.h"
-#include "verbs/softiwarp/link_calls.h"
 #include "verbs/softiwarp/local/random.h"
 
 namespace sdp::iwarp {

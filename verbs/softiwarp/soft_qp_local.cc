@@ -1,6 +1,8 @@
 // The queue pair on a link that is memory: looks without a system call, and messages past the queues.
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <span>
 
 #include "verbs/softiwarp/soft_qp.h"
 

@@ -259,9 +259,9 @@ void SoftQp::TerminateStream(const TerminateCause& cause, std::string text) {
   Flush();
 }
 
-// In the middle of a message, or behind an RDMA Write that no message has reported yet, the sender's buffer
-// may have no more room. A kernel that has recently sent an answer would delay the
-// acknowledgement by 40 ms, to send it along with the next answer.
+// The sender may have no more room in the middle of a message, or behind an RDMA Write that no message has
+// reported yet. A kernel that has recently sent an answer would delay the acknowledgement by 40 ms, to send
+// it along with the next answer.
 void SoftQp::NoteSleep() const {
   const bool midway = !stream_.at_boundary() || stream_.placed() != placed_then_;
   if (!local_ && midway) link_.AcknowledgeAtOnce();

@@ -44,6 +44,9 @@ class SendBatch {
   SendBatch() {}
   static constexpr size_t kMaxFrames = 48;
   static constexpr size_t kMaxParts = 160;
+  // A payload of up to this size is copied next to its header. That costs less than a range of its own, and a
+  // single message then needs only a plain send.
+  static constexpr size_t kInline = 1024;
 
   // Returns the ranges in sendmsg's form. No call writes through them.
   [[nodiscard]] std::span<const iovec> parts() const { return std::span(parts_).first(part_count_); }
@@ -53,9 +56,6 @@ class SendBatch {
  private:
   friend class SendQueue;
   static constexpr size_t kArena = 8 * 1024;
-  // A payload of up to this size is copied next to its header. That costs less than a range of its own, and a
-  // single message then needs only a plain send.
-  static constexpr size_t kInline = 1024;
 
   // Return false if there is no room.
   bool AddReference(Bytes bytes) {

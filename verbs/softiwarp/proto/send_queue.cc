@@ -63,8 +63,8 @@ size_t SendQueue::FrameDirectly(uint32_t size, std::span<std::byte, kDirectPrefi
   DdpHeader header;
   header.last = true;
   header.opcode = static_cast<uint8_t>(RdmapOpcode::kSend);
-  header.queue = iwarp::kSendQueue;
-  header.msn = next_msn_[iwarp::kSendQueue];
+  header.queue = kSendQueue;
+  header.msn = next_msn_[kSendQueue];
   const auto ulpdu = static_cast<uint32_t>(kUntaggedHeaderSize + size);
   StoreBe<uint16_t>(prefix.data(), static_cast<uint16_t>(ulpdu));
   SerializeDdpHeader(header, prefix.data() + kMpaLengthSize);
