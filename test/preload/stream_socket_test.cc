@@ -56,7 +56,12 @@ struct Connection {
     session->Pump();
     socket = new StreamSocket(AF_INET, fd(), std::move(session), {}, {}, {}, nonblocking);
   }
-  ~Connection() { socket->Unref(); }
+  // As a program's close: the helper may still work for the socket.
+  ~Connection() {
+    socket->Close(fd());
+    link.z.fd.value = -1;
+    socket->Unref();
+  }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
   [[nodiscard]] int fd() const { return link.z.fd.value; }
