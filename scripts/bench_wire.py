@@ -37,8 +37,8 @@ def run(*words):
 def limit(inside, rate, delay):
     parent = ["root"]
     if delay:
-        run(*inside, "tc", "qdisc", "add", "dev", "wire", "root", "handle", "1:", "netem",
-            "delay", delay, "limit", "100000")  # fmt: skip
+        netem = ["netem", "delay", delay, "limit", "100000"]
+        run(*inside, "tc", "qdisc", "add", "dev", "wire", "root", "handle", "1:", *netem)
         parent = ["parent", "1:1"]
     bucket = ["tbf", "rate", rate, "burst", "256kb", "latency", "1ms"]
     run(*inside, "tc", "qdisc", "add", "dev", "wire", *parent, *bucket)

@@ -4,7 +4,6 @@
 
 #include <catch2/catch.hpp>
 #include <cerrno>
-#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -12,7 +11,7 @@
 #include "preload/socket/shared_connection.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/watch.h"
-#include "test/verbs/qp_pair.h"
+#include "test/preload/session_pair.h"
 
 namespace sdp::preload {
 namespace {
@@ -21,21 +20,7 @@ using View = SharedConnection::View;
 
 struct Shared {
   Shared() {
-    setenv("SDP_STATS_DIR", "/dev/null/none", 1);  // no statistics: whatever can be made is
-    const engine::Options options;
-    const verbs::QpOptions queue{.receive_buffer_size = options.receive_buffer_size,
-                                 .initial_receives = options.receive_buffers};
-    iwarp::test::PairOptions pair;
-    pair.a_qp = pair.z_qp = queue;
-    link = iwarp::test::MakePair(pair);
-    auto connecting = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
-    auto accepting = std::make_unique<engine::Engine>(engine::Role::kAccepting, options);
-    REQUIRE(accepting->HandleHello(connecting->Hello()).has_value());
-    REQUIRE(connecting->HandleReply(accepting->HelloAck()).has_value());
-    peer = std::make_unique<Session>(std::move(connecting), std::move(link.a.qp));
-    auto session = std::make_unique<Session>(std::move(accepting), std::move(link.z.qp));
-    session->Pump();
-    socket = new StreamSocket(AF_INET, link.z.fd.value, std::move(session), {}, {}, {}, /*nonblocking=*/true);
+    socket = new StreamSocket(AF_INET, fd(), std::move(pair.session), {}, {}, {}, /*nonblocking=*/true);
     // As around a fork.
     SharedArena::InviteChild();
     REQUIRE(socket->forking().LockForFork());
@@ -51,11 +36,12 @@ struct Shared {
     other.reset();
     socket->Unref();
   }
+  [[nodiscard]] int fd() const { return pair.link.z.fd.value; }
 
   ssize_t Receive() {
     char c;
     const iovec room{.iov_base = &c, .iov_len = 1};
-    return socket->Receive(link.z.fd.value, &room, 1, 0, nullptr);
+    return socket->Receive(fd(), &room, 1, 0, nullptr);
   }
   // What the other holder finds, and takes.
   View OthersView() {
@@ -66,8 +52,7 @@ struct Shared {
     return view;
   }
 
-  iwarp::test::QpPair link;
-  std::unique_ptr<Session> peer;
+  SessionPair pair{{}, {}};
   StreamSocket* socket;
   std::unique_ptr<SharedConnection> other;
 };
@@ -83,7 +68,7 @@ TEST_CASE("shared socket: who looks in vain leaves nothing to the others") {
     CHECK(s.OthersView() == View::kCurrent);
   }
   const iovec word{.iov_base = const_cast<char*>("w"), .iov_len = 1};
-  CHECK(s.socket->Send(s.link.z.fd.value, &word, 1, 0) == 1);
+  CHECK(s.socket->Send(s.fd(), &word, 1, 0) == 1);
   CHECK(s.OthersView() == View::kStale);
 }
 

@@ -8,8 +8,6 @@
 
 #include <catch2/catch.hpp>
 #include <cerrno>
-#include <cstdlib>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,8 +17,8 @@
 #include "preload/socket/session.h"
 #include "preload/socket/session_transfer.h"
 #include "preload/socket/watch.h"
+#include "test/preload/session_pair.h"
 #include "test/support/eventually.h"
-#include "test/verbs/qp_pair.h"
 
 namespace sdp::preload {
 namespace {
@@ -33,38 +31,28 @@ enum class Link { kTcp, kLocal };
 constexpr uint16_t kBuffers = 10;      // that the peer has posted
 constexpr size_t kPayload = 128 - 16;  // of a message that fits one
 
+engine::Options Small() {
+  engine::Options small;
+  small.receive_buffers = kBuffers;
+  small.receive_buffer_size = 128;
+  return small;
+}
+
 struct Connection {
-  explicit Connection(Link kind, bool nonblocking = true) {
+  explicit Connection(Link kind, bool nonblocking = true) : pair(Small(), {}, kind == Link::kLocal) {
     UNSCOPED_INFO((kind == Link::kLocal ? "local" : "tcp"));
-    setenv("SDP_STATS_DIR", "/dev/null/none", 1);
-    engine::Options small;
-    small.receive_buffers = kBuffers;
-    small.receive_buffer_size = 128;
-    const engine::Options large;
-    iwarp::test::PairOptions pair;
-    pair.a.local_link = pair.z.local_link = kind == Link::kLocal;
-    pair.a_qp = {.receive_buffer_size = small.receive_buffer_size, .initial_receives = small.receive_buffers};
-    pair.z_qp = {.receive_buffer_size = large.receive_buffer_size, .initial_receives = large.receive_buffers};
-    link = iwarp::test::MakePair(pair);
-    REQUIRE(link.a.qp->facts().link == std::string_view(kind == Link::kLocal ? "local" : "tcp"));
-    auto connecting = std::make_unique<engine::Engine>(engine::Role::kConnecting, small);
-    auto accepting = std::make_unique<engine::Engine>(engine::Role::kAccepting, large);
-    REQUIRE(accepting->HandleHello(connecting->Hello()).has_value());
-    REQUIRE(connecting->HandleReply(accepting->HelloAck()).has_value());
-    peer = std::make_unique<Session>(std::move(connecting), std::move(link.a.qp));
-    auto session = std::make_unique<Session>(std::move(accepting), std::move(link.z.qp));
-    session->Pump();
-    socket = new StreamSocket(AF_INET, fd(), std::move(session), {}, {}, {}, nonblocking);
+    REQUIRE(pair.peer->queue_pair().facts().link == std::string_view(kind == Link::kLocal ? "local" : "tcp"));
+    socket = new StreamSocket(AF_INET, fd(), std::move(pair.session), {}, {}, {}, nonblocking);
   }
   // As a program's close: the helper may still work for the socket.
   ~Connection() {
     socket->Close(fd());
-    link.z.fd.value = -1;
+    pair.link.z.fd.value = -1;
     socket->Unref();
   }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
-  [[nodiscard]] int fd() const { return link.z.fd.value; }
+  [[nodiscard]] int fd() const { return pair.link.z.fd.value; }
 
   // --- The program
   ssize_t Send(std::string_view text, int flags = 0) {
@@ -113,8 +101,8 @@ struct Connection {
   }
   void PeerResets() { peer->Abort(); }
 
-  iwarp::test::QpPair link;
-  std::unique_ptr<Session> peer;
+  SessionPair pair;
+  Session* const peer = pair.peer.get();
   StreamSocket* socket;
 };
 

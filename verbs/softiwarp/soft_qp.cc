@@ -78,7 +78,7 @@ void SoftQp::PostRtr(Rtr kind) {
 // Posting
 
 PostResult SoftQp::PostSend(const verbs::SendWork& work) {
-  if (!may_send_more()) return PostResult::kBroken;
+  if (!may_post()) return PostResult::kBroken;
   if (send_queue_.size() >= kMaxQueuedSends) return PostResult::kNoResource;
   if (work.header.size() > verbs::kMaxSendHeader ||
       TotalSize(work.payload) > UINT32_MAX - verbs::kMaxSendHeader) {
@@ -95,7 +95,7 @@ PostResult SoftQp::PostSend(const verbs::SendWork& work) {
 }
 
 PostResult SoftQp::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
-  if (!may_send_more()) return PostResult::kBroken;
+  if (!may_post()) return PostResult::kBroken;
   if (send_queue_.size() >= kMaxQueuedSends) return PostResult::kNoResource;
   if (TotalSize(work.local) > UINT32_MAX) {
     ready_.PushWork(work.id, Opcode::kRdmaWrite, Status::kLocalError);
@@ -113,7 +113,7 @@ PostResult SoftQp::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
 }
 
 PostResult SoftQp::PostRdmaRead(const verbs::RdmaReadWork& work) {
-  if (!may_send_more() || read_ended_) return PostResult::kBroken;
+  if (!may_post() || read_ended_) return PostResult::kBroken;
   if (reads_.size() >= kMaxQueuedReads) return PostResult::kNoResource;
   // ORD 0 means that the peer takes no Reads, so this one would wait for ever.
   if (facts_.ord == 0 ||

@@ -101,7 +101,8 @@ class SoftQp final : public verbs::QueuePair, public verbs::MovableRegions {
   // Resets the link: nothing more can be sent or read.
   void ResetLink();
   // Returns true if this end may post more.
-  [[nodiscard]] bool may_send_more() const { return !facts_.send_failed && ending_ == Ending::kNo; }
+  [[nodiscard]] bool may_post() const { return !facts_.send_failed && ending_ == Ending::kNo; }
+  // Returns true if what is posted may leave.
   [[nodiscard]] bool may_send() const { return send_open_ || stream_.fpdus() > 0; }
 
   verbs::LinkFacts facts_;

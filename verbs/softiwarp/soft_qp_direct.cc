@@ -13,7 +13,7 @@
 namespace sdp::iwarp {
 
 bool DirectSendAbility::MaySendDirect(size_t size) {
-  return qp_.send_queue_.MayFrameDirectly(size) && qp_.may_send_more() && qp_.may_send();
+  return qp_.send_queue_.MayFrameDirectly(size) && qp_.may_post() && qp_.may_send();
 }
 
 void DirectSendAbility::SendDirect(Bytes header, std::span<const Bytes> payload) {

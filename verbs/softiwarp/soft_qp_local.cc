@@ -98,7 +98,7 @@ void LocalAbilities::NoteDirect() {
 }
 
 bool LocalAbilities::MaySendDirect(size_t size) {
-  return qp_.send_queue_.MayFrameDirectly(size) && qp_.may_send_more() && qp_.may_send() &&
+  return qp_.send_queue_.MayFrameDirectly(size) && qp_.may_post() && qp_.may_send() &&
          link_.Reserve(SendQueue::FramedSize(size));
 }
 

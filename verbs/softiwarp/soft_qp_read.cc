@@ -165,7 +165,7 @@ void SoftQp::Incoming::Handle(ReceivedMessage& message) {
 }
 
 void SoftQp::Incoming::Handle(const segment::ReadWanted& wanted) {
-  if (!q_.may_send_more()) return;
+  if (!q_.may_post()) return;
   const ReadRequest& r = wanted.request;
   const Bytes source(wanted.source, r.size);
   q_.send_queue_.Post({.opcode = RdmapOpcode::kReadResponse,
