@@ -2,12 +2,15 @@
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import pathlib
 import struct
 
 TRACING = pathlib.Path("/sys/kernel/tracing")
 PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
+SENDMSG = {"x86_64": 46, "aarch64": 211}
+PERF_EVENT_IOC_SET_FILTER = 0x40082406
 TRACEPOINT, SIZE = 2, 64  # of struct perf_event_attr: PERF_TYPE_TRACEPOINT, PERF_ATTR_SIZE_VER0
 INHERIT = 1 << 1  # processes and threads that begin later count, too
 
@@ -25,9 +28,10 @@ def tracepoint():
 
 
 class KernelEntries:
-    """A counter for each thread that `pids` have by now, and for all that come from them; close() ends it."""
+    """A counter for each thread that `pids` have by now, and for all that come from them; close() ends it.
+    `only`: a table of the one call that counts."""
 
-    def __init__(self, *pids):
+    def __init__(self, *pids, only=None):
         libc = ctypes.CDLL(None, use_errno=True)
         number = PERF_EVENT_OPEN.get(os.uname().machine)
         if number is None:
@@ -44,6 +48,8 @@ class KernelEntries:
                     self.close()
                     raise Unavailable(f"perf_event_open: {os.strerror(ctypes.get_errno())}")
                 self.counters.append(fd)
+                if only is not None:
+                    fcntl.ioctl(fd, PERF_EVENT_IOC_SET_FILTER, b"id == %d\0" % only[os.uname().machine])
 
     def count(self):
         return sum(int.from_bytes(os.read(counter, 8), "little") for counter in self.counters)
