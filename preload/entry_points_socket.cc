@@ -12,6 +12,7 @@
 #include "preload/native_family.h"
 #include "preload/spare_descriptors.h"
 #include "preload/startup.h"
+#include "preload/unwind.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {
@@ -34,15 +35,16 @@ void Manage(int fd, int domain) {
   if (Critical::IsInHandler())
     return;  // the handler may have interrupted malloc, which the first socket needs
   const NoCancellation no_cancellation;
-  RefreshConfig();
-  if (NothingButTcp()) return;
+  if (!MayThrow()) return;
   try {
+    RefreshConfig();
+    if (NothingButTcp()) return;
     EnsureStarted();
     if (const SocketRef socket{Socket::New(domain, fd)}) FdTable::Set(fd, socket.get());
+    SpareDescriptors::NoteSocket();
+    FollowStandardStream(fd);
   } catch (const std::bad_alloc&) {
   }
-  SpareDescriptors::NoteSocket();
-  FollowStandardStream(fd);
 }
 
 bool IsNativeStream(int domain, int type, int protocol) {
@@ -54,15 +56,22 @@ bool IsNativeStream(int domain, int type, int protocol) {
 int MakeNative(int type) {
   if (Confined()) return Fail(EAFNOSUPPORT);
   const NoCancellation no_cancellation;
-  RefreshConfig();
-  if (TurnedOff()) return Fail(EAFNOSUPPORT);
-  EnsureStarted();
-  const int fd = Fresh(real.socket(AF_INET, type, IPPROTO_TCP));
-  if (fd < 0) return fd;
-  const SocketRef socket{Socket::New(kFamilySdp, fd)};
-  FdTable::Set(fd, socket.get());
-  FollowStandardStream(fd);
-  return fd;
+  if (!MayThrow()) return Fail(ENOMEM);
+  int fd = -1;
+  try {
+    RefreshConfig();
+    if (TurnedOff()) return Fail(EAFNOSUPPORT);
+    EnsureStarted();
+    fd = Fresh(real.socket(AF_INET, type, IPPROTO_TCP));
+    if (fd < 0) return fd;
+    const SocketRef socket{Socket::New(kFamilySdp, fd)};
+    FdTable::Set(fd, socket.get());
+    FollowStandardStream(fd);
+    return fd;
+  } catch (const std::bad_alloc&) {
+    if (fd >= 0) real.close(fd);
+    return Fail(ENOMEM);
+  }
 }
 
 int AcceptAny(Socket& socket, int fd, sockaddr* address, socklen_t* length, int flags) {

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <new>
 
 #include "preload/bounded_lock.h"
 #include "preload/program_name.h"
@@ -303,6 +304,12 @@ bool StatsSegment::MapChunks(int fd, std::string* error) {
 
 bool StatsSegment::Grow() {
   if (chunks_.size() >= kMaxChunks) return false;
+  try {  // what AddSlots() needs
+    chunks_.reserve(chunks_.size() + 1);
+    free_.reserve(SlotsIn((chunks_.size() + 1) * kChunkSize));
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   std::byte* chunk = MapNewChunk();
   if (chunk == nullptr) return false;
   AddSlots(chunk, 0);

@@ -10,12 +10,23 @@
 #include <dlfcn.h>
 #include <unwind.h>
 
+#include <atomic>
 #include <cstdlib>
 
 namespace {
 
+// Null: there is no room for it now.
+void* Library() {
+  static constinit std::atomic<void*> library{nullptr};
+  void* loaded = library.load(std::memory_order_acquire);
+  if (loaded != nullptr) return loaded;
+  loaded = dlopen("libgcc_s.so.1", RTLD_LAZY | RTLD_LOCAL);
+  library.store(loaded, std::memory_order_release);
+  return loaded;
+}
+
 void* Find(const char* name) {
-  static void* const library = dlopen("libgcc_s.so.1", RTLD_LAZY | RTLD_LOCAL);
+  void* const library = Library();
   void* const found = library != nullptr ? dlsym(library, name) : nullptr;
   if (found == nullptr) std::abort();  // nothing that began to unwind can continue without it
   return found;
@@ -23,7 +34,7 @@ void* Find(const char* name) {
 
 }  // namespace
 
-void sdp::preload::PrepareUnwind() { (void)Find("_Unwind_RaiseException"); }
+bool sdp::preload::PrepareUnwind() { return Library() != nullptr; }
 
 #define SDP_FORWARD(result, name, parameters, arguments)                      \
   extern "C" result name parameters {                                         \

@@ -41,7 +41,9 @@ class StreamSocket::Connector {
   int FailTaken();
   // Leaves the connect to the helper thread. Returns false if there is no such thread.
   bool LeaveConnect();
+  // Fails with ENOMEM if memory runs out.
   int FinishConnect(int fd, ConnectAttempt::Outcome outcome);
+  int TakeOutcome(int fd, ConnectAttempt::Outcome outcome);
   // `outcome` is not kPending.
   void EndAttempt(int fd, ConnectAttempt::Outcome outcome);
 

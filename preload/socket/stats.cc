@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <mutex>
+#include <new>
 
 #include "preload/allowed_calls.h"
 #include "preload/config.h"
@@ -104,7 +106,12 @@ stats::StatsSegment* Statistics() {
     calls.close = real.close;
     calls.read = real.read;
     std::string error;
-    auto opened = stats::StatsSegment::Open(config().stats_dir, calls, &error);
+    std::unique_ptr<stats::StatsSegment> opened;
+    try {
+      opened = stats::StatsSegment::Open(config().stats_dir, calls, &error);
+    } catch (const std::bad_alloc&) {  // no connection fails for its statistics
+      error = "out of memory";
+    }
     if (opened == nullptr) SDP_LOG(kInfo, "sdpstat will not see this process: %s", error.c_str());
     segment.store(opened.release(), std::memory_order_release);  // lives as long as the process
   });

@@ -164,8 +164,6 @@ class StreamSocket final : public Socket {
   ~StreamSocket() override;
 
   // The socket's life, and what follows from progress (stream_socket_progress.cc).
-  // Prepares for the process's first connection or listener over SDP.
-  static void NoteFirst();
   void EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer,
                 stats::Role role);
   void BecomePlain(int fd, stats::FallbackReason reason, const std::string& text);

@@ -276,6 +276,21 @@ int StreamSocket::Connector::ReportConnected(int fd) {
 }
 
 int StreamSocket::Connector::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
+  try {
+    return TakeOutcome(fd, outcome);
+  } catch (const std::bad_alloc&) {
+    if (s_.state_ != State::kConnecting) {  // it is as it will be, and need only be known
+      s_.board_.WakeAll();
+      throw;
+    }
+    s_.connecting_.attempt.reset();
+    s_.state_ = State::kNew;
+    Unconnect(fd);
+    return Fail(ENOMEM);
+  }
+}
+
+int StreamSocket::Connector::TakeOutcome(int fd, ConnectAttempt::Outcome outcome) {
   switch (outcome) {
     case ConnectAttempt::Outcome::kPending:
       break;

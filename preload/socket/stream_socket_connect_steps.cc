@@ -33,7 +33,6 @@ ConnectAttempt::Outcome StreamSocket::Connector::LeadAttempt(int fd, Time now) {
 }
 
 bool StreamSocket::Connector::LeaveConnect() {
-  s_.NoteFirst();  // the helper may load nothing: the program may be in the loader, and wait for it
   s_.connecting_.in_call = false;
   return Background::Add(&s_.tended_, Duration::zero());
 }
@@ -82,11 +81,13 @@ Background::Wait StreamSocket::Connector::RunAttempt(Time now) {
 }
 
 void StreamSocket::Connector::EndAttempt(int fd, ConnectAttempt::Outcome outcome) {
-  s_.tcp_.connect_failed = outcome == ConnectAttempt::Outcome::kFailed;
-  if (s_.tcp_.connect_failed) s_.tcp_.pending_error = s_.connecting_.attempt->error();
   const Address target = s_.connecting_.attempt->target();
-  if (FinishConnect(fd, outcome) == kPassThrough) ConnectWithoutBlocking(fd, target);
+  const int result = FinishConnect(fd, outcome);
+  const int error = errno;
+  if (result == kPassThrough) ConnectWithoutBlocking(fd, target);
+  s_.tcp_.connect_failed = s_.state_ == State::kNew;
   if (s_.tcp_.connect_failed) {
+    s_.tcp_.pending_error = error;
     s_.board_.Bump();
     s_.board_.TellChange();
   }

@@ -15,6 +15,7 @@
 #include "preload/socket/upkeep.h"
 #include "preload/socket/waiting.h"
 #include "preload/unbounded_poll.h"
+#include "preload/unwind.h"
 
 namespace sdp::preload {
 namespace {
@@ -156,7 +157,7 @@ StreamSocket::StreamSocket(int domain, const std::vector<int>& descriptors,
 }
 
 bool StreamSocket::Giving::TakeUp(Bytes front) {
-  s_.NoteFirst();  // takes too long for the connection's lock
+  (void)MayThrow();  // takes too long for the connection's lock
   std::lock_guard own(s_.mutex_.own());
   s_.mutex_.set_shared(true);
   const SharedConnection::View view = s_.share_.with->Lock();

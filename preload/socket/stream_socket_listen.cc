@@ -129,7 +129,6 @@ int StreamSocket::Listen(int fd, int backlog) {
 
 void StreamSocket::Server::EnterListening(int fd) {
   s_.state_ = State::kListening;
-  s_.NoteFirst();
   if (s_.board_.has_owner()) s_.listening_.listener->SetSignals(fd);
   s_.report_.OpenListener(Statistics(), fd, s_.names_.local, s_.listening_.listener->sdp_address(),
                           s_.listening_.listener->standing());

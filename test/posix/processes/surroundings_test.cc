@@ -1,5 +1,5 @@
 // Programs in hostile surroundings: another root directory, another user, few descriptors, no room for
-// another thread, no memory.
+// another thread.
 #include <grp.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -353,96 +353,6 @@ TEST_CASE("surroundings: a full process table, and a server that closes before i
   REQUIRE(ExitedWith(Reap(server), 0));
   close(ready[0]);
   close(ready[1]);
-}
-
-// No more than it has, and `spare` bytes.
-bool LimitMemory(rlim_t spare) {
-  char text[64] = {};
-  const Fd file(open("/proc/self/statm", O_RDONLY));
-  if (read(file, text, sizeof text - 1) <= 0) return false;
-  const rlim_t size = std::strtoul(text, nullptr, 10) * 4096 + spare;
-  const rlimit limit{.rlim_cur = size, .rlim_max = size};
-  return setrlimit(RLIMIT_AS, &limit) == 0;
-}
-
-// A kernel's connections take none of the process's. What a call needs and cannot have may fail it, but never
-// ends the process.
-TEST_CASE("surroundings: a process without memory to be had connects, accepts, forks and ends by itself",
-          "[mixed]") {
-  if (kUnderAsan || kUnderTsan)
-    return Impossible(
-        "a sanitizer's run time takes addresses for itself as it goes, and ends the process where there are "
-        "none");
-  const rlim_t spare = GENERATE(rlim_t{0}, rlim_t{64} << 10, rlim_t{256} << 10, rlim_t{1} << 20);
-  CAPTURE(spare);
-  const pid_t pid = Child([spare] {
-    signal(SIGPIPE, SIG_IGN);
-    Listener listener = Listen();
-    Pair pair = ConnectTo(listener);
-    if (!SendAll(pair.client, "question") || ReceiveExactly(pair.server, 8) != "question") return 1;
-    SetNonblocking(listener.fd);
-    int fds[40];
-    if (!LimitMemory(spare)) return 9;
-    for (int i = 0; i < 40; i += 2) {
-      fds[i] = socket(AF_INET, SOCK_STREAM, 0);
-      if (fds[i] < 0) return 2;
-      if (connect(fds[i], listener.address.get(), listener.address.length) != 0 && errno != ENOMEM) return 3;
-      fds[i + 1] = accept(listener.fd, nullptr, nullptr);
-      if (fds[i + 1] < 0 && errno != EAGAIN && errno != ENOMEM) return 4;
-    }
-    for (int i = 0; i < 3; ++i) {
-      const pid_t child = fork();
-      if (child == 0) {
-        (void)!write(pair.client, "x", 1);
-        _exit(0);
-      }
-      int status = 0;
-      if (child < 0 || waitpid(child, &status, 0) != child) return 5;
-      if (!WIFEXITED(status)) return 6;
-    }
-    for (const int fd : fds) {
-      if (fd >= 0 && close(fd) != 0) return 7;
-    }
-    return 0;
-  });
-  const int status = Reap(pid);
-  INFO("status " << status);
-  REQUIRE(ExitedWith(status, 0));
-}
-
-// The kernel's epoll_wait takes no memory, and so programs take ENOMEM for a fault of their own.
-TEST_CASE("surroundings: epoll_wait of a process without memory to be had fails for no reason of its own") {
-  if (kUnderAsan || kUnderTsan) return Impossible("a sanitizer's run time ends a process without memory");
-  constexpr size_t kBytes = 4 << 20;
-  Listener listener = Listen();
-  const pid_t writer = Child([&] {
-    const Fd fd(socket(AF_INET, SOCK_STREAM, 0));
-    return connect(fd, listener.address.get(), listener.address.length) == 0 &&
-                   SendAll(fd, std::string(kBytes, 'x'))
-               ? 0
-               : 1;
-  });
-  const pid_t reader = Child([&] {
-    const Fd fd(accept(listener.fd, nullptr, nullptr));
-    SetNonblocking(fd);
-    const Fd set(epoll_create1(0));
-    epoll_event event{.events = EPOLLIN | EPOLLET, .data = {}};
-    if (fd < 0 || epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) != 0 || !LimitMemory(0)) return 9;
-    size_t got = 0;
-    char buffer[1000];
-    for (int fruitless = 0; got < kBytes && fruitless < 1000;) {
-      if (epoll_wait(set, &event, 1, 1) < 0 && errno != EINTR) return errno;
-      const ssize_t n = read(fd, buffer, sizeof buffer);
-      n > 0 ? got += static_cast<size_t>(n) : ++fruitless;
-      if (n < 0 && errno != EAGAIN && errno != ENOMEM) break;  // the link may go where a read finds no memory
-    }
-    return 0;
-  });
-  const int status = Reap(reader);
-  INFO("status " << status);
-  CHECK(ExitedWith(status, 0));
-  kill(writer, SIGKILL);
-  (void)Reap(writer);
 }
 
 bool LimitFiles(rlim_t size) {
