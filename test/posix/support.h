@@ -34,6 +34,8 @@ inline constexpr int kPatienceMs = 20'000;
 inline constexpr int kQuietMs = 60;
 inline constexpr int kAtOnceMs = 6000;
 
+inline constexpr size_t kMiB = 1 << 20;
+
 class Fd {
  public:
   Fd() = default;

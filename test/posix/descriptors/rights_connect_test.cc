@@ -7,7 +7,7 @@
 namespace posix_test {
 namespace {
 
-constexpr int kFamilySdp = 27;
+constexpr int kNativeFamily = 27;
 constexpr uid_t kNobody = 65534;
 
 // Also in a child: no assertion. -1: it does not connect.
@@ -120,7 +120,7 @@ TEST_CASE("rights: a connect that takes its time and may be SDP alone goes to no
           "[native]") {
   StoppedServer server;
   UnixPair channel;
-  Fd fd(Connecting(server.address, kFamilySdp));
+  Fd fd(Connecting(server.address, kNativeFamily));
   if (fd < 0) return sdp::test::Skipped("nothing serves AF_INET_SDP here");
   REQUIRE_FALSE(Pass(channel.a, fd));
   REQUIRE(errno == ENOBUFS);

@@ -216,14 +216,14 @@ TEST_CASE("difference: a shutdown before there is a connection is forgotten", "[
 }
 
 // Whether this process's child may have such a namespace.
-bool MayUnshare(int what) {
+bool NamespacesMayBeMade(int what) {
   const pid_t pid = fork();
   if (pid == 0) _exit(syscall(SYS_unshare, what) == 0 ? 0 : 1);
   return ExitedWith(Reap(pid), 0);
 }
 
 TEST_CASE("difference: a non-blocking connect after unshare(CLONE_NEWPID) is TCP", "[mixed]") {
-  if (!MayUnshare(CLONE_NEWPID)) return sdp::test::Skipped("no PID namespaces here");
+  if (!NamespacesMayBeMade(CLONE_NEWPID)) return sdp::test::Skipped("no PID namespaces here");
   const bool preload = UnderThePreload();
   Pipe where;
   const pid_t pid = Fork([&] {
@@ -249,8 +249,8 @@ TEST_CASE("difference: a non-blocking connect after unshare(CLONE_NEWPID) is TCP
 }
 
 TEST_CASE("difference: unshare(CLONE_NEWUSER) of a process with sockets and without /proc") {
-  if (!MayUnshare(CLONE_NEWNS)) return sdp::test::Skipped("no mount namespaces here");
-  if (!MayUnshare(CLONE_NEWUSER)) return sdp::test::Skipped("no user namespaces here");
+  if (!NamespacesMayBeMade(CLONE_NEWNS)) return sdp::test::Skipped("no mount namespaces here");
+  if (!NamespacesMayBeMade(CLONE_NEWUSER)) return sdp::test::Skipped("no user namespaces here");
   const bool preload = UnderThePreload();
   const pid_t pid = Child([preload] {
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return 1;

@@ -26,7 +26,7 @@ void Compare(const std::string& what, const std::function<void(World&)>& prepare
   CHECK(mine == theirs);
 }
 
-constexpr int kClient = 0, kServer = 1;
+constexpr int kClientEnd = 0, kServerEnd = 1;
 
 std::string All(World& world, int end) {
   std::string text;
@@ -54,9 +54,9 @@ TEST_CASE("flag table: each of send's") {
     Compare(
         "send with " + Hex(bit), [](World&) {},
         [flag](World& world) {
-          std::string text = Answer(world.calls.Send(world.fds[kClient], "ab", 2, flag | MSG_NOSIGNAL));
-          text += ", " + Answer(world.calls.Shutdown(world.fds[kClient], SHUT_WR));
-          return text + ": " + All(world, kServer);
+          std::string text = Answer(world.calls.Send(world.fds[kClientEnd], "ab", 2, flag | MSG_NOSIGNAL));
+          text += ", " + Answer(world.calls.Shutdown(world.fds[kClientEnd], SHUT_WR));
+          return text + ": " + All(world, kServerEnd);
         });
   }
 }
@@ -68,7 +68,7 @@ std::string ReceiveMessage(World& world, int flags) {
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   message.msg_flags = -1;
-  const ssize_t n = world.calls.ReceiveMessage(world.fds[kServer], &message, flags);
+  const ssize_t n = world.calls.ReceiveMessage(world.fds[kServerEnd], &message, flags);
   return Answer(n) + (n < 0 ? ""
                             : Quote(room, std::min<ssize_t>(n, 4)) + " flags " +
                                   Hex(static_cast<uint32_t>(message.msg_flags)));
@@ -81,7 +81,7 @@ TEST_CASE("flag table: each of recv's, with nothing to receive, with more than e
     const auto receive = [flag](World& world) {
       char room[4] = {};
       // With MSG_TRUNC what is counted was not written.
-      const ssize_t n = world.calls.Receive(world.fds[kServer], room, sizeof room, flag | MSG_DONTWAIT);
+      const ssize_t n = world.calls.Receive(world.fds[kServerEnd], room, sizeof room, flag | MSG_DONTWAIT);
       std::string text = Answer(n) + (n > 0 ? Quote(room, 4) : "");
       text += ", " + ReceiveMessage(world, flag | MSG_DONTWAIT);
       return text;
@@ -90,11 +90,11 @@ TEST_CASE("flag table: each of recv's, with nothing to receive, with more than e
         "recv of nothing with " + Hex(bit), [](World&) {}, receive);
     Compare(
         "recv with " + Hex(bit),
-        [](World& world) { REQUIRE(world.calls.Send(world.fds[kClient], "abcdef", 6, 0) == 6); },
+        [](World& world) { REQUIRE(world.calls.Send(world.fds[kClientEnd], "abcdef", 6, 0) == 6); },
         [&receive](World& world) { return receive(world) + ", left " + world.State(); });
     Compare(
         "recv at the end with " + Hex(bit),
-        [](World& world) { REQUIRE(world.calls.Shutdown(world.fds[kClient], SHUT_WR) == 0); }, receive);
+        [](World& world) { REQUIRE(world.calls.Shutdown(world.fds[kClientEnd], SHUT_WR) == 0); }, receive);
   }
 }
 
@@ -105,24 +105,26 @@ struct Situation {
 
 const Situation kSituations[] = {
     {"new connection", [](World&) {}},
-    {"data", [](World& w) { w.calls.Send(w.fds[kServer], "x", 1, 0); }},
-    {"urgent data", [](World& w) { w.calls.Send(w.fds[kServer], "xy", 2, MSG_OOB); }},
-    {"the peer's end", [](World& w) { w.calls.Shutdown(w.fds[kServer], SHUT_WR); }},
-    {"its own end", [](World& w) { w.calls.Shutdown(w.fds[kClient], SHUT_WR); }},
+    {"data", [](World& w) { w.calls.Send(w.fds[kServerEnd], "x", 1, 0); }},
+    {"urgent data", [](World& w) { w.calls.Send(w.fds[kServerEnd], "xy", 2, MSG_OOB); }},
+    {"the peer's end", [](World& w) { w.calls.Shutdown(w.fds[kServerEnd], SHUT_WR); }},
+    {"its own end", [](World& w) { w.calls.Shutdown(w.fds[kClientEnd], SHUT_WR); }},
     {"both ends",
-     [](World& w) { w.calls.Shutdown(w.fds[kServer], SHUT_WR), w.calls.Shutdown(w.fds[kClient], SHUT_WR); }},
+     [](World& w) {
+       w.calls.Shutdown(w.fds[kServerEnd], SHUT_WR), w.calls.Shutdown(w.fds[kClientEnd], SHUT_WR);
+     }},
     {"a reset",
      [](World& w) {
        const linger reset{.l_onoff = 1, .l_linger = 0};
-       w.calls.Set(w.fds[kServer], SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-       w.calls.Close(std::exchange(w.fds[kServer], -1));
+       w.calls.Set(w.fds[kServerEnd], SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+       w.calls.Close(std::exchange(w.fds[kServerEnd], -1));
      }},
 };
 
 std::string PollEach(World& world) {
   std::string text;
   for (uint32_t bits = 1; bits <= 0x10000; bits <<= 1) {
-    pollfd one{.fd = world.fds[kClient],
+    pollfd one{.fd = world.fds[kClientEnd],
                .events = static_cast<short>(bits == 0x10000 ? 0xffff : bits),
                .revents = 0};
     text += " " + Answer(world.calls.Poll(&one, 1)) + ":" + Hex(static_cast<uint16_t>(one.revents));
@@ -136,7 +138,7 @@ std::string EpollEach(World& world) {
   const auto look = [&](uint32_t bits) {
     const Fd set(epoll_create1(0));
     epoll_event event{.events = bits, .data = {.u32 = 7}};
-    text += " " + Answer(world.calls.EpollControl(set, EPOLL_CTL_ADD, world.fds[kClient], &event));
+    text += " " + Answer(world.calls.EpollControl(set, EPOLL_CTL_ADD, world.fds[kClientEnd], &event));
     for (int round = 0; round < 2; ++round) {
       event = {};
       const int n = world.calls.EpollWait(set, &event, 1);

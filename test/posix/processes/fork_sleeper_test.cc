@@ -255,7 +255,7 @@ TEST_CASE("fork: in a handler that interrupts a receive, which goes on in neithe
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
-volatile sig_atomic_t handled = 0;
+volatile sig_atomic_t handled_asleep = 0;
 
 // Jumps, but not out of itself: the sleep that it interrupts goes on.
 void JumpWithin(int) {
@@ -263,7 +263,7 @@ void JumpWithin(int) {
   sigjmp_buf here;
   if (sigsetjmp(here, 1) == 0) siglongjmp(here, 1);
   errno = saved;
-  handled = handled + 1;
+  handled_asleep = handled_asleep + 1;
 }
 
 TEST_CASE("fork: a handler that jumps within itself over a sleep from before the fork leaves that its data") {
@@ -273,7 +273,7 @@ TEST_CASE("fork: a handler that jumps within itself over a sleep from before the
   action.sa_flags = SA_RESTART;
   REQUIRE(sigaction(SIGUSR1, &action, nullptr) == 0);
   Pair pair = MakePair();
-  handled = 0;
+  handled_asleep = 0;
   Sleeper sleeper(pair.server, 100);
   REQUIRE(sleeper.FallsAsleep());
   Pipe over;
@@ -283,7 +283,7 @@ TEST_CASE("fork: a handler that jumps within itself over a sleep from before the
   });
   REQUIRE(ReceiveExactly(pair.client, 5) == "child");
   sleeper.Interrupt();
-  REQUIRE(Eventually([&] { return handled == 1; }));
+  REQUIRE(Eventually([&] { return handled_asleep == 1; }));
   REQUIRE(sleeper.asleep());
   REQUIRE(SendAll(pair.client, "for the sleeper"));
   REQUIRE(sleeper.Got() == "for the sleeper");

@@ -128,8 +128,6 @@ pid_t Spawn(Program& program, const posix_spawn_file_actions_t* actions = nullpt
   return pid;
 }
 
-bool Succeeded(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
-
 TEST_CASE("spawn: behind a large write that nobody has read a program has the connection") {
   constexpr const char* kPrograms[] = {"[.inherited-answer]", "[.inherited-patient-answer]",
                                        "[.inherited-edges]", "[.inherited-start]"};
@@ -165,13 +163,13 @@ TEST_CASE(
   const bool waits = GENERATE(false, true);
   Written written;
   if (waits) {
-    written.RequireRead(Succeeded(system(("{ " + std::string(kCommand) + "; } >/dev/null").c_str())));
+    written.RequireRead(ExitedWith(system(("{ " + std::string(kCommand) + "; } >/dev/null").c_str()), 0));
   } else {
     FILE* const stream = popen(kCommand, "r");
     REQUIRE(stream != nullptr);
     char line[16];
     const bool begun = fgets(line, sizeof line, stream) == std::string("begun\n");
-    written.RequireRead(Succeeded(pclose(stream)) && begun);
+    written.RequireRead(ExitedWith(pclose(stream), 0) && begun);
   }
 }
 
@@ -194,7 +192,7 @@ TEST_CASE(
 // A process that starts programs beside a peer that reads nothing is not held up by it.
 TEST_CASE("spawn: programs come and go behind a large write that nobody has read") {
   Written written(/*answered=*/false);
-  for (int i = 0; i < 3; ++i) REQUIRE(Succeeded(system("exit 0")));
+  for (int i = 0; i < 3; ++i) REQUIRE(ExitedWith(system("exit 0"), 0));
   REQUIRE(write(kBegun, "x", 1) == 1);
   written.RequireRead(true);
 }

@@ -12,8 +12,8 @@
 namespace posix_test {
 namespace {
 
-volatile int the_fd = -1;
-volatile sig_atomic_t handled = 0;
+volatile int inner_fd = -1;
+volatile sig_atomic_t inner_handled = 0;
 
 void JumpAndCall(int) {
   const int saved = errno;
@@ -21,9 +21,9 @@ void JumpAndCall(int) {
   if (sigsetjmp(here, 1) == 0) siglongjmp(here, 1);
   char c;
   const bool good =
-      recv(the_fd, &c, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN && send(the_fd, "h", 1, 0) == 1;
+      recv(inner_fd, &c, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN && send(inner_fd, "h", 1, 0) == 1;
   errno = saved;
-  handled = good ? 1 : -1;
+  inner_handled = good ? 1 : -1;
 }
 
 void Install(void (*handler)(int), int flags) {
@@ -52,8 +52,8 @@ TEST_CASE("handlers: one that jumps within itself and then makes calls, over a r
   const bool apart = GENERATE(false, true);
   Install(JumpAndCall, apart ? SA_ONSTACK : 0);
   Pair pair = MakePair();
-  the_fd = pair.server;
-  handled = 0;
+  inner_fd = pair.server;
+  inner_handled = 0;
   std::atomic<pid_t> tid{0};
   std::atomic<pthread_t> thread{};
   auto sleeper = Async([&] {
@@ -73,8 +73,8 @@ TEST_CASE("handlers: one that jumps within itself and then makes calls, over a r
   });
   if (forks) REQUIRE(ReceiveExactly(pair.client, 5) == "child");
   REQUIRE(pthread_kill(thread, SIGUSR1) == 0);
-  REQUIRE(Eventually([&] { return handled != 0; }));
-  REQUIRE(handled == 1);
+  REQUIRE(Eventually([&] { return inner_handled != 0; }));
+  REQUIRE(inner_handled == 1);
   REQUIRE(ReceiveExactly(pair.client, 1) == "h");
   REQUIRE(StillRunning(sleeper));
   REQUIRE(SendAll(pair.client, "for the sleeper"));

@@ -26,8 +26,8 @@ int Ended(const std::function<int(Pair&)>& body) {
 
 bool Talks(Pair& pair) { return SendAll(pair.client, "hello") && ReceiveExactly(pair.server, 5) == "hello"; }
 
-volatile sig_atomic_t handled = 0;
-void Count(int) { handled = handled + 1; }
+volatile sig_atomic_t caught = 0;
+void Count(int) { caught = caught + 1; }
 
 TEST_CASE("default signals: sigaction tells what the program has given") {
   const int status = Reap(Fork([] {
@@ -69,9 +69,9 @@ TEST_CASE("default signals: sigset tells and keeps what it is given") {
   const int status = Ended([](Pair& pair) {
     if (sigset(SIGTERM, Count) != SIG_DFL) return 1;
     raise(SIGTERM);
-    if (handled != 1 || sigset(SIGTERM, SIG_HOLD) != Count) return 2;
+    if (caught != 1 || sigset(SIGTERM, SIG_HOLD) != Count) return 2;
     raise(SIGTERM);
-    if (handled != 1 || sigset(SIGTERM, Count) != SIG_HOLD || handled != 2) return 3;
+    if (caught != 1 || sigset(SIGTERM, Count) != SIG_HOLD || caught != 2) return 3;
     if (sigset(SIGTERM, SIG_IGN) != Count || raise(SIGTERM) != 0 || sigset(SIGTERM, SIG_DFL) != SIG_IGN)
       return 4;
     if (sigset(SIGKILL, SIG_IGN) != SIG_ERR || errno != EINVAL || sigset(NSIG + 1, SIG_DFL) != SIG_ERR ||
@@ -107,7 +107,7 @@ TEST_CASE("default signals: a handler of the program's runs, and one for once le
     once.sa_flags = static_cast<int>(SA_RESETHAND);
     sigaction(SIGUSR1, &once, nullptr);
     raise(SIGUSR1);
-    if (handled != 2 || !Talks(pair)) return 1;
+    if (caught != 2 || !Talks(pair)) return 1;
     struct sigaction now {};
     if (sigaction(SIGUSR1, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return 2;
     raise(SIGUSR1);

@@ -17,7 +17,6 @@
 namespace posix_test {
 namespace {
 
-constexpr size_t kMiB = 1 << 20;
 // One write of this size is small enough not to be treated as a large one.
 constexpr size_t kPiece = 65536;
 
@@ -46,19 +45,19 @@ class Fenced {
   std::vector<char> memory_;
 };
 
-struct Sizes {
+struct PieceSizes {
   size_t write;
   size_t read;
 };
 
 TEST_CASE("bulk: writes and reads of all sizes") {
-  const Sizes sizes = GENERATE(values<Sizes>({{kPiece, kMiB},
-                                              {kPiece, 65'536},
-                                              {60'000, 100'000},
-                                              {32'768, 40'000},
-                                              {33'000, 20'000},
-                                              {20'000, kMiB},
-                                              {5'000, 70'001}}));
+  const PieceSizes sizes = GENERATE(values<PieceSizes>({{kPiece, kMiB},
+                                                        {kPiece, 65'536},
+                                                        {60'000, 100'000},
+                                                        {32'768, 40'000},
+                                                        {33'000, 20'000},
+                                                        {20'000, kMiB},
+                                                        {5'000, 70'001}}));
   const int flags = GENERATE(0, MSG_WAITALL);
   INFO(sizes.write << " by " << sizes.read << ", flags " << flags);
   Pair pair = MakePair();

@@ -12,8 +12,6 @@
 namespace posix_test {
 namespace {
 
-constexpr size_t kMiB = 1 << 20;
-
 // Reads to the end in calls of `size` bytes.
 std::string ReadInPieces(int fd, size_t size, int flags = 0) {
   std::string all;

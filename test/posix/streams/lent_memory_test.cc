@@ -12,7 +12,6 @@
 namespace posix_test {
 namespace {
 
-constexpr size_t kMiB = 1 << 20;
 constexpr size_t kPart = 5 * kMiB / 2;
 
 struct Sent {
@@ -53,12 +52,12 @@ void RequireExact(const Sent& sent, const std::string& got, const std::string& d
   REQUIRE(Hash(got) == Hash(data.substr(0, got.size())));
 }
 
-std::atomic<int> signals_seen{0};
+std::atomic<int> signals_of_loans{0};
 
 // Turns of large questions and answers, so that readers lend their memory ahead, in two processes. Returns
 // the server's; of the last question a byte is missing, for which the server sleeps in a receive.
-constexpr int kTurns = 8;
-constexpr size_t kQuestion = 300'000;
+constexpr int kLentTurns = 8;
+constexpr size_t kLentQuestion = 300'000;
 constexpr size_t kTurnSize = 900'000;
 
 // Without looking first: who polls is no reader that waits with its memory.
@@ -75,26 +74,26 @@ pid_t ServeTurns(Fd* client) {
   Listener listener = Listen();
   const pid_t server = Child([&] {
     Fd connection(accept(listener.fd, nullptr, nullptr));
-    const std::string question = Pattern(kQuestion, 6);
+    const std::string question = Pattern(kLentQuestion, 6);
     const std::string answer = Pattern(kTurnSize, 5);
-    for (int i = 0; i < kTurns; ++i) {
-      if (ReadBlocking(connection, kQuestion) != question) return 2;
+    for (int i = 0; i < kLentTurns; ++i) {
+      if (ReadBlocking(connection, kLentQuestion) != question) return 2;
       if (!SendAll(connection, answer)) return 3;
     }
     return ReceiveToEnd(connection).empty() ? 0 : 4;
   });
   *client = TcpSocket();
   REQUIRE(connect(*client, listener.address.get(), listener.address.length) == 0);
-  const std::string question = Pattern(kQuestion, 6);
-  for (int i = 0; i + 1 < kTurns; ++i) {
+  const std::string question = Pattern(kLentQuestion, 6);
+  for (int i = 0; i + 1 < kLentTurns; ++i) {
     REQUIRE(SendAll(*client, question));
     REQUIRE(ReadBlocking(*client, kTurnSize) == Pattern(kTurnSize, 5));
   }
-  REQUIRE(SendAll(*client, question.data(), kQuestion - 1));
+  REQUIRE(SendAll(*client, question.data(), kLentQuestion - 1));
   return server;
 }
 
-char LastOfQuestion() { return Pattern(kQuestion, 6).back(); }
+char LastOfQuestion() { return Pattern(kLentQuestion, 6).back(); }
 
 bool EndsTurns(int client) {
   const char last = LastOfQuestion();
@@ -105,7 +104,7 @@ bool EndsTurns(int client) {
 void InterruptedReceive(int fd) {
   struct sigaction action {};
   struct sigaction before {};
-  action.sa_handler = [](int) { ++signals_seen; };
+  action.sa_handler = [](int) { ++signals_of_loans; };
   REQUIRE(sigaction(SIGUSR1, &action, &before) == 0);
   std::atomic<pthread_t> thread{};
   std::atomic<pid_t> tid{0};
@@ -136,9 +135,9 @@ void InterruptedReceive(int fd) {
 TEST_CASE("lent: a signal when the reader has had a part: the count is exact") {
   struct sigaction action {};
   struct sigaction before {};
-  action.sa_handler = [](int) { ++signals_seen; };
+  action.sa_handler = [](int) { ++signals_of_loans; };
   REQUIRE(sigaction(SIGUSR1, &action, &before) == 0);
-  signals_seen = 0;
+  signals_of_loans = 0;
   Pair pair = MakePair();
   const std::string data = Pattern(64 * kMiB);
   std::atomic<pthread_t> thread{};
@@ -161,7 +160,7 @@ TEST_CASE("lent: a signal when the reader has had a part: the count is exact") {
   got += ReadRest(pair.server);
   const Sent sent = Get(sender);
   REQUIRE(sigaction(SIGUSR1, &before, nullptr) == 0);
-  REQUIRE(signals_seen > 0);
+  REQUIRE(signals_of_loans > 0);
   RequireExact(sent, got, data);
 }
 
@@ -193,12 +192,12 @@ TEST_CASE("lent: a receive that a signal ends in the middle of regular turns los
 // The last answer comes as small pieces, the first of them before the reader is there.
 TEST_CASE("lent: MSG_WAITALL in regular turns gets all of an answer that comes in pieces") {
   Pair pair = MakePair();
-  const std::string question = Pattern(kQuestion, 6);
+  const std::string question = Pattern(kLentQuestion, 6);
   const std::string answer = Pattern(kTurnSize, 5);
   auto server = Async([&] {
-    for (int i = 0; i < kTurns; ++i) {
-      if (ReadBlocking(pair.server, kQuestion) != question) return false;
-      if (i + 1 == kTurns) break;
+    for (int i = 0; i < kLentTurns; ++i) {
+      if (ReadBlocking(pair.server, kLentQuestion) != question) return false;
+      if (i + 1 == kLentTurns) break;
       if (!SendAll(pair.server, answer)) return false;
     }
     for (size_t at = 0, n; at < kTurnSize; at += n) {
@@ -207,9 +206,9 @@ TEST_CASE("lent: MSG_WAITALL in regular turns gets all of an answer that comes i
     }
     return true;
   });
-  for (int i = 0; i < kTurns; ++i) {
+  for (int i = 0; i < kLentTurns; ++i) {
     REQUIRE(SendAll(pair.client, question));
-    if (i + 1 < kTurns) REQUIRE(ReadBlocking(pair.client, kTurnSize) == answer);
+    if (i + 1 < kLentTurns) REQUIRE(ReadBlocking(pair.client, kTurnSize) == answer);
   }
   std::string got(kTurnSize, '\0');
   REQUIRE(recv(pair.client, got.data(), got.size(), MSG_WAITALL) == static_cast<ssize_t>(kTurnSize));
@@ -254,11 +253,11 @@ TEST_CASE("lent: forks at any moment of regular turns lose nothing") {
         "other threads allocate all the time, and ASan's allocator does not let go of its locks for a fork");
   constexpr int kForks = 8, kTurnsBetween = 10;
   Pair pair = MakePair();
-  const std::string question = Pattern(kQuestion, 6), answer = Pattern(kTurnSize, 5);
+  const std::string question = Pattern(kLentQuestion, 6), answer = Pattern(kTurnSize, 5);
   std::atomic<int> turns{0};
   auto server = Async([&] {
     for (int i = 0; i < kForks * kTurnsBetween; ++i) {
-      if (ReadBlocking(pair.server, kQuestion) != question || !SendAll(pair.server, answer)) return false;
+      if (ReadBlocking(pair.server, kLentQuestion) != question || !SendAll(pair.server, answer)) return false;
     }
     return true;
   });

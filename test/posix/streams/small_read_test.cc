@@ -18,7 +18,7 @@ int Readable(int fd) {
   return bytes;
 }
 
-std::string Read(int fd, size_t most, int flags = 0) {
+std::string ReadPiece(int fd, size_t most, int flags = 0) {
   std::string text(most, '\0');
   const ssize_t n = recv(fd, text.data(), most, flags);
   REQUIRE(n >= 0);
@@ -32,7 +32,7 @@ Pair PairInTheMiddle(const std::string& data, size_t read) {
   SetNonblocking(pair.server);
   REQUIRE(SendAll(pair.client, data));
   REQUIRE(WaitFor(pair.server, POLLIN));
-  REQUIRE(Read(pair.server, read) == data.substr(0, read));
+  REQUIRE(ReadPiece(pair.server, read) == data.substr(0, read));
   return pair;
 }
 
@@ -78,8 +78,8 @@ TEST_CASE("small reads: what FIONREAD counts, and a peek sees, is all that has c
   REQUIRE(Readable(pair.server) == 59'000);
   REQUIRE(SendAll(pair.client, "behind it"));
   REQUIRE(Eventually([&] { return Readable(pair.server) == 59'009; }));
-  REQUIRE(Read(pair.server, 2000) == data.substr(1000, 2000));
-  REQUIRE(Read(pair.server, 100'000, MSG_PEEK) == data.substr(3000) + "behind it");
+  REQUIRE(ReadPiece(pair.server, 2000) == data.substr(1000, 2000));
+  REQUIRE(ReadPiece(pair.server, 100'000, MSG_PEEK) == data.substr(3000) + "behind it");
   REQUIRE(ReceiveExactly(pair.server, 57'009) == data.substr(3000) + "behind it");
   REQUIRE(Readable(pair.server) == 0);
   REQUIRE(PollOne(pair.server, POLLIN, 0) == 0);
@@ -89,7 +89,7 @@ TEST_CASE("small reads: a receive goes on where one message ends and the next is
   const std::string first = Pattern(40'000), next = Pattern(60'000, 2);
   Pair pair = MakePair();
   REQUIRE(SendAll(pair.client, first));
-  REQUIRE(Read(pair.server, 1000) == first.substr(0, 1000));
+  REQUIRE(ReadPiece(pair.server, 1000) == first.substr(0, 1000));
   REQUIRE(SendAll(pair.client, next));
   REQUIRE(Eventually([&] { return Readable(pair.server) == 99'000; }));
   SECTION("MSG_WAITALL") {
@@ -101,8 +101,8 @@ TEST_CASE("small reads: a receive goes on where one message ends and the next is
     REQUIRE(ReceiveExactly(pair.server, 59'900) == next.substr(100));
   }
   SECTION("what a reader has room for comes at once") {
-    REQUIRE(Read(pair.server, 38'000) == first.substr(1000, 38'000));
-    REQUIRE(Read(pair.server, 8192) == first.substr(39'000) + next.substr(0, 7192));
+    REQUIRE(ReadPiece(pair.server, 38'000) == first.substr(1000, 38'000));
+    REQUIRE(ReadPiece(pair.server, 8192) == first.substr(39'000) + next.substr(0, 7192));
     REQUIRE(ReceiveExactly(pair.server, 60'000 - 7192) == next.substr(7192));
   }
 }
@@ -121,13 +121,13 @@ TEST_CASE("small reads: who is told by edges, and reads until its room is not fi
     sent += message;
     if (i % 2 == 0) {
       REQUIRE(epoll_wait(set, &event, 1, kPatienceMs) == 1);
-      got += Read(pair.server, 8000);
+      got += ReadPiece(pair.server, 8000);
       continue;
     }
     while (got.size() < sent.size()) {
       REQUIRE(epoll_wait(set, &event, 1, kPatienceMs) == 1);
       for (size_t n = 8192; n == 8192;) {
-        const std::string piece = Read(pair.server, 8192);
+        const std::string piece = ReadPiece(pair.server, 8192);
         n = piece.size();
         got += piece;
         if (got.size() == sent.size()) break;
@@ -149,7 +149,7 @@ TEST_CASE("small reads: the end that comes behind the rest is told, and the rest
     if (!by_epoll) return (PollOne(pair.server, POLLIN | POLLRDHUP) & POLLRDHUP) != 0;
     return epoll_wait(set, &event, 1, kPatienceMs) == 1 && (event.events & EPOLLRDHUP) != 0;
   }));
-  REQUIRE(Read(pair.server, 5000) == data.substr(1000, 5000));
+  REQUIRE(ReadPiece(pair.server, 5000) == data.substr(1000, 5000));
   REQUIRE(ReceiveToEnd(pair.server) == data.substr(6000));
 }
 

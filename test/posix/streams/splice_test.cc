@@ -11,8 +11,8 @@
 namespace posix_test {
 namespace {
 
-struct Pipe {
-  explicit Pipe(int flags = 0) {
+struct PlainPipe {
+  explicit PlainPipe(int flags = 0) {
     int ends[2];
     REQUIRE(pipe2(ends, flags | O_CLOEXEC) == 0);
     out.reset(ends[0]);
@@ -27,7 +27,7 @@ struct Pipe {
   Fd in;   // to be written
 };
 
-std::string Take(const Pipe& pipe) {
+std::string Take(const PlainPipe& pipe) {
   std::string data(static_cast<size_t>(pipe.queued()), '\0');
   if (!data.empty()) REQUIRE(read(pipe.out, data.data(), data.size()) == static_cast<ssize_t>(data.size()));
   return data;
@@ -35,7 +35,7 @@ std::string Take(const Pipe& pipe) {
 
 TEST_CASE("splice: from a socket to a pipe") {
   Pair pair = MakePair();
-  Pipe pipe;
+  PlainPipe pipe;
   REQUIRE(SendAll(pair.client, "through a pipe"));
   REQUIRE(WaitFor(pair.server, POLLIN));
   REQUIRE(splice(pair.server, nullptr, pipe.in, nullptr, 7, 0) == 7);
@@ -53,7 +53,7 @@ TEST_CASE("splice: from a socket to a pipe") {
 
 TEST_CASE("splice: from a pipe to a socket") {
   Pair pair = MakePair();
-  Pipe pipe;
+  PlainPipe pipe;
   REQUIRE(write(pipe.in, "out of a pipe", 13) == 13);
   REQUIRE(splice(pipe.out, nullptr, pair.client, nullptr, 3, 0) == 3);
   REQUIRE(pipe.queued() == 10);
@@ -70,7 +70,7 @@ TEST_CASE("splice: from a pipe to a socket") {
 
 TEST_CASE("splice: SPLICE_F_MORE holds back, and what follows takes it along") {
   Pair pair = MakePair();
-  Pipe pipe;
+  PlainPipe pipe;
   REQUIRE(write(pipe.in, "first ", 6) == 6);
   REQUIRE(splice(pipe.out, nullptr, pair.client, nullptr, 6, SPLICE_F_MORE) == 6);
   REQUIRE(SendAll(pair.client, "second"));
@@ -79,7 +79,7 @@ TEST_CASE("splice: SPLICE_F_MORE holds back, and what follows takes it along") {
 
 TEST_CASE("splice: where it does not wait") {
   Pair pair = MakePair();
-  Pipe pipe;
+  PlainPipe pipe;
   // The flag is the pipe's, O_NONBLOCK each end's own.
   REQUIRE_ERRNO(splice(pipe.out, nullptr, pair.client, nullptr, 10, SPLICE_F_NONBLOCK), EAGAIN);
   SetNonblocking(pair.server);
@@ -106,7 +106,7 @@ TEST_CASE("splice: where it does not wait") {
 
 TEST_CASE("splice: a time-out of the socket's") {
   Pair pair = MakePair();
-  Pipe pipe;
+  PlainPipe pipe;
   const timeval time{.tv_sec = 0, .tv_usec = 40'000};
   REQUIRE(setsockopt(pair.server, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time) == 0);
   Stopwatch watch;
@@ -118,7 +118,7 @@ TEST_CASE("splice: much data from socket to socket by way of a pipe") {
   Pair from = MakePair();
   Pair to = MakePair();
   const bool small = GENERATE(false, true);
-  Pipe pipe;
+  PlainPipe pipe;
   if (small) REQUIRE(fcntl(pipe.in, F_SETPIPE_SZ, 4096) == 4096);
   const std::string data = Pattern(small ? 300'000 : 5 << 20);
   auto sender = Async([&] {
@@ -146,7 +146,7 @@ TEST_CASE("splice: much data from socket to socket by way of a pipe") {
 TEST_CASE("splice: much data between sockets that do not block, by way of a pipe") {
   Pair from = MakePair();
   Pair to = MakePair();
-  Pipe pipe(O_NONBLOCK);
+  PlainPipe pipe(O_NONBLOCK);
   SetNonblocking(from.server);
   SetNonblocking(to.client);
   const std::string data = Pattern(3 << 20);
@@ -176,14 +176,14 @@ TEST_CASE("splice: a pipe without a reader, a socket without a peer") {
   signal(SIGPIPE, SIG_IGN);
   Pair pair = MakePair();
   {
-    Pipe pipe;
+    PlainPipe pipe;
     pipe.out.reset();
     REQUIRE(SendAll(pair.client, "kept"));
     REQUIRE(WaitFor(pair.server, POLLIN));
     REQUIRE_ERRNO(splice(pair.server, nullptr, pipe.in, nullptr, 10, 0), EPIPE);
     REQUIRE(ReceiveExactly(pair.server, 4) == "kept");
   }
-  Pipe pipe;
+  PlainPipe pipe;
   REQUIRE(write(pipe.in, "nobody", 6) == 6);
   REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
   REQUIRE_ERRNO(splice(pipe.out, nullptr, pair.client, nullptr, 10, 0), EPIPE);
@@ -193,7 +193,7 @@ TEST_CASE("splice: a pipe without a reader, a socket without a peer") {
 TEST_CASE("splice: errors") {
   Pair pair = MakePair();
   Pair other = MakePair();
-  Pipe pipe;
+  PlainPipe pipe;
   REQUIRE(SendAll(pair.client, "untouched"));
   REQUIRE(WaitFor(pair.server, POLLIN));
   REQUIRE(write(pipe.in, "piped", 5) == 5);
@@ -216,7 +216,7 @@ TEST_CASE("splice: errors") {
 
 TEST_CASE("splice: tee and vmsplice know pipes alone") {
   Pair pair = MakePair();
-  Pipe pipe;
+  PlainPipe pipe;
   char memory[8] = "memory";
   const iovec piece{.iov_base = memory, .iov_len = 6};
   REQUIRE(SendAll(pair.client, "untouched"));
@@ -225,7 +225,7 @@ TEST_CASE("splice: tee and vmsplice know pipes alone") {
   REQUIRE_ERRNO(tee(pipe.out, pair.client, 10, 0), EINVAL);
   REQUIRE_ERRNO(vmsplice(pair.client, &piece, 1, 0), EBADF);
   REQUIRE(vmsplice(pipe.in, &piece, 1, 0) == 6);
-  Pipe copy;
+  PlainPipe copy;
   REQUIRE(tee(pipe.out, copy.in, 10, 0) == 6);
   REQUIRE(splice(copy.out, nullptr, pair.client, nullptr, 10, 0) == 6);
   REQUIRE(ReceiveExactly(pair.server, 15) == "untouchedmemory");
@@ -234,7 +234,7 @@ TEST_CASE("splice: tee and vmsplice know pipes alone") {
 
 TEST_CASE("splice: sendfile and copy_file_range of what is no file") {
   Pair pair = MakePair();
-  Pipe pipe;
+  PlainPipe pipe;
   REQUIRE(write(pipe.in, "piped", 5) == 5);
   REQUIRE(SendAll(pair.client, "untouched"));
   REQUIRE(WaitFor(pair.server, POLLIN));
@@ -251,7 +251,7 @@ TEST_CASE("splice: sendfile and copy_file_range of what is no file") {
 
 TEST_CASE("splice: sendfile from a socket to a pipe") {
   Pair pair = MakePair();
-  Pipe pipe;
+  PlainPipe pipe;
   REQUIRE(SendAll(pair.client, "by sendfile"));
   REQUIRE(WaitFor(pair.server, POLLIN));
   REQUIRE(sendfile(pipe.in, pair.server, nullptr, 3) == 3);

@@ -13,7 +13,6 @@
 namespace posix_test {
 namespace {
 
-constexpr size_t kMiB = 1 << 20;
 // More than TCP ever buffers at both ends: who writes it waits for its reader.
 constexpr size_t kMuch = 14 * kMiB;
 

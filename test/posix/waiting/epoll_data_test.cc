@@ -29,10 +29,10 @@ Fd ConnectedTo(Listener& listener) {
   return client;
 }
 
-struct Pipe {
+struct TwoEnds {
   Fd read_end, write_end;
 };
-Pipe MakePipe() {
+TwoEnds MakePipe() {
   int fds[2];
   REQUIRE(pipe(fds) == 0);
   return {Fd(fds[0]), Fd(fds[1])};
@@ -59,7 +59,7 @@ TEST_CASE("epoll: listeners with the same data, each one shot") {
 TEST_CASE("epoll: a listener and a pipe with the same data, each one shot") {
   const bool listener_first = GENERATE(true, false);
   Listener listener = Listen(AF_INET, 16, SOCK_NONBLOCK);
-  Pipe pipe = MakePipe();
+  TwoEnds pipe = MakePipe();
   Epoll ep;
   ep.Add(listener.fd, EPOLLIN | EPOLLONESHOT, 0);
   ep.Add(pipe.read_end, EPOLLIN | EPOLLONESHOT, 0);
@@ -97,7 +97,7 @@ TEST_CASE("epoll: a listener and a stream with the same data, each one shot") {
 
 TEST_CASE("epoll: listeners and a pipe with the same data, edge-triggered") {
   Listener one = Listen(AF_INET, 16, SOCK_NONBLOCK), two = Listen(AF_INET, 16, SOCK_NONBLOCK);
-  Pipe pipe = MakePipe();
+  TwoEnds pipe = MakePipe();
   Epoll ep;
   for (const int fd : {one.fd.get(), two.fd.get(), pipe.read_end.get()}) ep.Add(fd, EPOLLIN | EPOLLET, 0);
   for (int round = 0; round < 3; ++round) {
@@ -135,7 +135,7 @@ TEST_CASE("epoll: a set in a set, a pipe and a stream with the same data") {
   const bool set_first = GENERATE(true, false);
   const uint32_t edge = GENERATE(0u, uint32_t{EPOLLET});
   Pair inside = MakePair(), beside = MakePair();
-  Pipe pipe = MakePipe();
+  TwoEnds pipe = MakePipe();
   Epoll inner, outer;
   inner.Add(inside.server, EPOLLIN, 1);
   if (set_first) outer.Add(inner.fd(), EPOLLIN, 0);
