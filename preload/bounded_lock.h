@@ -3,20 +3,19 @@
 #ifndef SDP_PRELOAD_BOUNDED_LOCK_H_
 #define SDP_PRELOAD_BOUNDED_LOCK_H_
 
-#include <time.h>
-
+#include <chrono>
 #include <mutex>
 
 namespace sdp::preload {
 
 // Locks `lock`, which was made with std::defer_lock. Returns false if that takes more than about 200 ms:
-// owners hold such locks only for moments.
-template <typename Mutex>
-bool LockBounded(std::unique_lock<Mutex>& lock) {
+// owners hold such locks only for moments. `pause(duration)` sleeps; Pause (unbounded_poll.h) where a filter
+// may be.
+template <typename Mutex, typename Sleep>
+bool LockBounded(std::unique_lock<Mutex>& lock, Sleep pause) {
   for (int attempts = 0; attempts < 1000; ++attempts) {
     if (lock.try_lock()) return true;
-    const timespec pause{.tv_sec = 0, .tv_nsec = 200'000};
-    nanosleep(&pause, nullptr);
+    pause(std::chrono::microseconds(200));
   }
   return false;
 }

@@ -35,7 +35,8 @@ void Manage(int fd, int domain) {
   if (Critical::IsInHandler())
     return;  // the handler may have interrupted malloc, which the first socket needs
   const NoCancellation no_cancellation;
-  if (!MayThrow()) return;
+  const KeepErrno keep;
+  if (!LoadUnwinder()) return;
   try {
     RefreshConfig();
     if (NothingButTcp()) return;
@@ -56,7 +57,7 @@ bool IsNativeStream(int domain, int type, int protocol) {
 int MakeNative(int type) {
   if (Confined()) return Fail(EAFNOSUPPORT);
   const NoCancellation no_cancellation;
-  if (!MayThrow()) return Fail(ENOMEM);
+  if (!LoadUnwinder()) return Fail(ENOMEM);
   int fd = -1;
   try {
     RefreshConfig();
@@ -69,7 +70,10 @@ int MakeNative(int type) {
     FollowStandardStream(fd);
     return fd;
   } catch (const std::bad_alloc&) {
-    if (fd >= 0) real.close(fd);
+    if (fd >= 0) {
+      FdTable::Remove(fd);
+      real.close(fd);
+    }
     return Fail(ENOMEM);
   }
 }

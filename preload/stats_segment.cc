@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <new>
+#include <thread>
 
 #include "preload/bounded_lock.h"
 #include "preload/program_name.h"
@@ -212,7 +214,8 @@ void StatsSegment::ForkChild() {
 
 void StatsSegment::Remove() {
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (!preload::LockBounded(lock)) return;  // the next process that makes such a file removes this one
+  const auto pause = [](std::chrono::nanoseconds time) { std::this_thread::sleep_for(time); };
+  if (!preload::LockBounded(lock, pause)) return;  // the next process that makes such a file removes this one
   RemoveFile();
   attach_failed_ = true;  // from here on no reader is to see a file
 }
@@ -228,8 +231,12 @@ void StatsSegment::RemoveFile() {
 bool StatsSegment::AttachIfDetached() {
   if (!path_.empty()) return true;
   if (attach_failed_) return false;
-  std::string ignored;
-  attach_failed_ = !CreateSomewhere(&ignored);
+  try {
+    std::string ignored;
+    attach_failed_ = !CreateSomewhere(&ignored);
+  } catch (const std::bad_alloc&) {  // the next record tries again
+    return false;
+  }
   return !attach_failed_;
 }
 

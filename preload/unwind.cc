@@ -3,8 +3,8 @@
 // The C library unwinds a cancelled thread with libgcc_s, which calls the personality routine of every frame
 // that has destructors to run. This library's routine comes from the static libstdc++ and would pass
 // libgcc_s's context to the static libgcc. That copy has never been initialized, and aborts. So this library
-// has no unwinder of its own. It loads libgcc_s only when something unwinds, except for exceptions from a
-// lack of memory (PrepareUnwind). For a cancellation the C library has loaded it already.
+// has no unwinder of its own. It loads libgcc_s with the process's first socket: without memory left, that is
+// no longer possible, and the lack of memory is an exception. For a cancellation the C library has loaded it.
 #include "preload/unwind.h"
 
 #include <dlfcn.h>
@@ -15,26 +15,26 @@
 
 namespace {
 
-// Null: there is no room for it now.
+constinit std::atomic<void*> library{nullptr};
+
+// Null: it cannot be loaded now.
 void* Library() {
-  static constinit std::atomic<void*> library{nullptr};
-  void* loaded = library.load(std::memory_order_acquire);
-  if (loaded != nullptr) return loaded;
-  loaded = dlopen("libgcc_s.so.1", RTLD_LAZY | RTLD_LOCAL);
-  library.store(loaded, std::memory_order_release);
+  if (void* const loaded = library.load(std::memory_order_acquire)) return loaded;
+  void* const loaded = dlopen("libgcc_s.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (loaded != nullptr) library.store(loaded, std::memory_order_release);
   return loaded;
 }
 
 void* Find(const char* name) {
-  void* const library = Library();
-  void* const found = library != nullptr ? dlsym(library, name) : nullptr;
+  void* const loaded = Library();
+  void* const found = loaded != nullptr ? dlsym(loaded, name) : nullptr;
   if (found == nullptr) std::abort();  // nothing that began to unwind can continue without it
   return found;
 }
 
 }  // namespace
 
-bool sdp::preload::PrepareUnwind() { return Library() != nullptr; }
+bool sdp::preload::HasUnwinder(bool load) { return (load ? Library() : library.load()) != nullptr; }
 
 #define SDP_FORWARD(result, name, parameters, arguments)                      \
   extern "C" result name parameters {                                         \

@@ -1,5 +1,5 @@
-// The unwinder is the process's own libgcc_s (unwind.cc). It is loaded when an exception is thrown, which is
-// too late if memory has run out.
+// The unwinder is the process's own libgcc_s (unwind.cc). When an exception is thrown, it is too late to load
+// it if memory has run out.
 #ifndef SDP_PRELOAD_UNWIND_H_
 #define SDP_PRELOAD_UNWIND_H_
 
@@ -8,15 +8,19 @@
 
 namespace sdp::preload {
 
-// Loads libgcc_s, with the process's first socket; later calls cost a load. Returns false if it cannot be
-// loaded, for want of memory: nothing may throw then. Null in a program that links the archives and has an
-// unwinder of its own. Calls malloc, so not for handlers.
-__attribute__((weak, visibility("hidden"))) bool PrepareUnwind();
+// Returns true if libgcc_s is loaded, or could be: `load` has it loaded. Else an exception ends the process.
+// Null in a program that links the archives and has an unwinder of its own. Loading calls malloc, so it is
+// not for handlers.
+__attribute__((weak, visibility("hidden"))) bool HasUnwinder(bool load);
 
-// Returns false if an exception would end the process. A handler, and a process under a filter, load nothing:
-// what they have is taken for enough.
-inline bool MayThrow() {
-  return PrepareUnwind == nullptr || Confined() || Critical::MayBeInHandler() || PrepareUnwind();
+// Returns false if an exception would end the process. Not for handlers.
+inline bool LoadUnwinder() { return HasUnwinder == nullptr || HasUnwinder(/*load=*/true); }
+
+// Loads libgcc_s, unless this process is in a handler or under a filter.
+inline void PrepareToThrow() {
+  if (HasUnwinder == nullptr || HasUnwinder(/*load=*/false) || Confined() || Critical::MayBeInHandler())
+    return;
+  (void)HasUnwinder(/*load=*/true);
 }
 
 }  // namespace sdp::preload

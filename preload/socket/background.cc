@@ -254,7 +254,7 @@ bool Background::Add(Task* task, Duration grace) {
     task->again_ = std::min(task->again_, due);
   } else {
     if (!s.running && Confined()) return false;
-    s.added.Add(task, due);
+    if (!s.added.Add(task, due)) return false;
     task->queued_in_ = s.generation;
     task->again_ = kNever;
     if (Socket* const owner = task->owner()) owner->Ref();
@@ -386,7 +386,7 @@ std::vector<SocketRef> Background::Owners() {
   State& s = state();
   std::vector<SocketRef> owners;
   std::unique_lock lock(s.mutex, std::defer_lock);
-  if (!LockBounded(lock)) return owners;
+  if (!LockBounded(lock, Pause)) return owners;
   s.items.AppendOwners(&owners);
   s.added.AppendOwners(&owners);
   return owners;

@@ -289,7 +289,12 @@ Outcome ConnectAttempt::ForgoSdp(FallbackReason reason, const char* text) {
   lookup_.reset();
   probe_.reset();
   if (phase_ == Phase::kLink || phase_ == Phase::kRace) Unconnect(fd_);
-  return GiveUp(reason, text);
+  std::string why;
+  try {
+    why = text;
+  } catch (const std::bad_alloc&) {  // the reason has to do
+  }
+  return GiveUp(reason, std::move(why));
 }
 
 Outcome ConnectAttempt::GiveUp(FallbackReason reason, std::string text) {
@@ -302,15 +307,23 @@ Outcome ConnectAttempt::GiveUp(FallbackReason reason, std::string text) {
     Unconnect(fd_);
   }
   kept_.RestoreCongestionControl(fd_);
+  const bool fails = ruling_.mode == Mode::kSdp;
+  if (fails) why_.error = ECONNREFUSED;
+  try {
+    LogGivenUp();
+  } catch (const std::bad_alloc&) {  // there are more important things than a line
+  }
+  return fails ? Outcome::kFailed : Outcome::kConventional;
+}
+
+void ConnectAttempt::LogGivenUp() const {
   if (ruling_.mode == Mode::kSdp) {
-    why_.error = ECONNREFUSED;
     SDP_LOG(kError, "connect to %s: no SDP (%s), and %s allows no TCP", target_endpoint_.ToString().c_str(),
             why_.text.c_str(), ruling_.ToString().c_str());
-    return Outcome::kFailed;
+  } else {
+    SDP_LOG(kInfo, "connect to %s: TCP, because %s (%s)", target_endpoint_.ToString().c_str(),
+            stats::ToString(why_.reason), why_.text.c_str());
   }
-  SDP_LOG(kInfo, "connect to %s: TCP, because %s (%s)", target_endpoint_.ToString().c_str(),
-          stats::ToString(why_.reason), why_.text.c_str());
-  return Outcome::kConventional;
 }
 
 Outcome ConnectAttempt::ConnectConventionally() {

@@ -80,7 +80,7 @@ class ConnectAttempt {
   void NoteGivenUp() const noexcept;
 
   Outcome Step(Time now);
-  // Stops the attempt over SDP for this reason. Returns the outcome, as Step does.
+  // Stops the attempt over SDP for this reason, also without memory. Returns the outcome, as Step does.
   Outcome ForgoSdp(stats::FallbackReason reason, const char* text);
   [[nodiscard]] bool may_forgo_sdp() const { return ruling_.mode != Mode::kSdp; }
   // Returns true if the outcome is kConventional and the peer has ended a handshake.
@@ -135,6 +135,7 @@ class ConnectAttempt {
   Outcome TryAgain(Time now);
   Outcome FinishConventional(int error);
   Outcome GiveUp(stats::FallbackReason reason, std::string text);
+  void LogGivenUp() const;
 
   int fd_;
   int domain_;

@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include <cstdint>
+#include <new>
 #include <vector>
 
 #include "core/base/types.h"
@@ -40,7 +41,15 @@ class HelperTask {
 
 class TaskList {
  public:
-  void Add(HelperTask* task, Time due) { items_.push_back({.task = task, .wait = {.deadline = due}}); }
+  // Returns false if there is no memory.
+  bool Add(HelperTask* task, Time due) {
+    try {
+      items_.push_back({.task = task, .wait = {.deadline = due}});
+      return true;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
   // Moves all of `others` to the end of this list.
   void Append(TaskList* others);
   // Takes out the tasks that sockets own.

@@ -14,6 +14,7 @@
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/listener.h"
+#include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
 
@@ -74,7 +75,7 @@ void Listener::NoteFork(bool in_child) {
 
 void Listener::LeaveToOthers() {
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (!LockBounded(lock) || !arrivals_.shared() || closed_) return;
+  if (!LockBounded(lock, Pause) || !arrivals_.shared() || closed_) return;
   leaving_ = true;
   arrivals_.LeaveToOthers();
 }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <memory>
 #include <mutex>
 #include <new>
 
@@ -100,21 +99,20 @@ stats::StatsSegment* Statistics() {
   if (Confined()) return nullptr;
   if (stats::StatsSegment* existing = OpenStatistics()) return existing;
   static std::once_flag once;
-  std::call_once(once, [] {
+  const auto open = [] {
     static stats::SystemCalls calls = stats::PlainSystemCalls();
     calls.open = OpenFile;  // not interposed
     calls.close = real.close;
     calls.read = real.read;
     std::string error;
-    std::unique_ptr<stats::StatsSegment> opened;
-    try {
-      opened = stats::StatsSegment::Open(config().stats_dir, calls, &error);
-    } catch (const std::bad_alloc&) {  // no connection fails for its statistics
-      error = "out of memory";
-    }
+    auto opened = stats::StatsSegment::Open(config().stats_dir, calls, &error);
     if (opened == nullptr) SDP_LOG(kInfo, "sdpstat will not see this process: %s", error.c_str());
     segment.store(opened.release(), std::memory_order_release);  // lives as long as the process
-  });
+  };
+  try {
+    std::call_once(once, open);
+  } catch (const std::bad_alloc&) {  // no connection fails for its statistics; the next one tries again
+  }
   return OpenStatistics();
 }
 

@@ -17,6 +17,7 @@
 #include "preload/socket/clock.h"
 #include "preload/socket/connector.h"
 #include "preload/socket/core_watch.h"
+#include "preload/socket/departure.h"
 #include "preload/socket/holders.h"
 #include "preload/socket/link_names.h"
 #include "preload/socket/looks.h"
@@ -160,7 +161,15 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
   }
   ++use_.calls;
   connecting_.fork_gave_up = false;
-  const int result = connector().ConnectInline(lock, fd);
+  int result;
+  try {
+    result = connector().ConnectInline(lock, fd);
+  } catch (const std::bad_alloc&) {
+    if (!lock.owns_lock()) lock.lock();
+    if (state_ != State::kConnecting) throw;
+    connector().Disconnect(fd);
+    return Fail(ENOMEM);
+  }
   if (result == 0) tcp_.connect_reported = true;
   return result;
 }
@@ -279,9 +288,10 @@ int StreamSocket::Connector::FinishConnect(int fd, ConnectAttempt::Outcome outco
   try {
     return TakeOutcome(fd, outcome);
   } catch (const std::bad_alloc&) {
-    if (s_.state_ != State::kConnecting) {  // it is as it will be, and need only be known
-      s_.board_.WakeAll();
-      throw;
+    if (s_.session_ != nullptr) {
+      s_.board_.Outlive(s_.engine());
+      s_.departure().DropSession();
+      s_.names_.peer = {};
     }
     s_.connecting_.attempt.reset();
     s_.state_ = State::kNew;

@@ -11,6 +11,7 @@
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/waiting.h"
 #include "preload/unbounded_poll.h"
+#include "preload/unwind.h"
 
 namespace sdp::preload {
 namespace {
@@ -33,6 +34,7 @@ ConnectAttempt::Outcome StreamSocket::Connector::LeadAttempt(int fd, Time now) {
 }
 
 bool StreamSocket::Connector::LeaveConnect() {
+  PrepareToThrow();  // the helper may load nothing: the program may be in the loader, and wait for it
   s_.connecting_.in_call = false;
   return Background::Add(&s_.tended_, Duration::zero());
 }

@@ -14,6 +14,7 @@
 #include "preload/socket/lender.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/upkeep.h"
+#include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
 
@@ -22,7 +23,7 @@ bool StreamSocket::Departure::StepToEnd(ProcessEnd how) {
   const bool exec = how == ProcessEnd::kExec;
   {
     std::unique_lock own(s_.mutex_.own(), std::defer_lock);
-    if (!LockBounded(own)) return false;
+    if (!LockBounded(own, Pause)) return false;
     if (exec && s_.numbers_.SurvivesExec()) return true;
     if (s_.holders().OthersGoOn()) {
       // The exec may fail, and then the connection goes on here, too.
@@ -31,7 +32,7 @@ bool StreamSocket::Departure::StepToEnd(ProcessEnd how) {
     }
   }
   Lock lock(s_.mutex_, std::defer_lock);
-  if (!LockBounded(lock)) return false;
+  if (!LockBounded(lock, Pause)) return false;
   if (s_.share_.with != nullptr && s_.session_ != nullptr) {
     const auto has_to_leave = [this] {
       return !s_.foreign() && (s_.share_.left_unsent || s_.lending_.offered()) &&
@@ -75,7 +76,7 @@ void StreamSocket::Departure::StepToSent() {
 
 void StreamSocket::Departure::EndAtOnce() {
   std::unique_lock own(s_.mutex_.own(), std::defer_lock);
-  if (!LockBounded(own)) return;
+  if (!LockBounded(own, Pause)) return;
   if (s_.share_.with != nullptr) {
     // A process that dies in the middle of its use takes a shared connection with it. The lock is not given
     // back: no other thread of this process uses the connection any more.

@@ -157,7 +157,7 @@ StreamSocket::StreamSocket(int domain, const std::vector<int>& descriptors,
 }
 
 bool StreamSocket::Giving::TakeUp(Bytes front) {
-  (void)MayThrow();  // takes too long for the connection's lock
+  PrepareToThrow();  // takes too long for the connection's lock
   std::lock_guard own(s_.mutex_.own());
   s_.mutex_.set_shared(true);
   const SharedConnection::View view = s_.share_.with->Lock();

@@ -18,6 +18,7 @@
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/unbounded_poll.h"
+#include "preload/unwind.h"
 
 namespace sdp::preload {
 namespace {
@@ -129,6 +130,7 @@ int StreamSocket::Listen(int fd, int backlog) {
 
 void StreamSocket::Server::EnterListening(int fd) {
   s_.state_ = State::kListening;
+  PrepareToThrow();
   if (s_.board_.has_owner()) s_.listening_.listener->SetSignals(fd);
   s_.report_.OpenListener(Statistics(), fd, s_.names_.local, s_.listening_.listener->sdp_address(),
                           s_.listening_.listener->standing());

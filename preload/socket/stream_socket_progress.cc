@@ -77,7 +77,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   report_.Begin(role);
   ExpectSignals();
   if (!Confined()) memory_keeper::Begin();
-  (void)MayThrow();
+  PrepareToThrow();
   report_.Open(Statistics(), *session_, names());
   AfterProgress();
   upkeep().LeaveToBackground();
@@ -88,12 +88,13 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
 void StreamSocket::BecomePlain(int fd, stats::FallbackReason reason, const std::string& text) {
   state_ = State::kPlain;
   options_.kept.Apply(fd);
+  if (reason != stats::FallbackReason::kCount) {
+    RecordFallback(fd, reason, text,
+                   connecting_.attempt != nullptr ? connecting_.attempt->target() : Address{});
+  }
   for (const int descriptor : numbers_.all()) FdTable::Remove(descriptor, this);
   numbers_.Clear();
   board_.TellPlain();
-  if (reason == stats::FallbackReason::kCount) return;
-  RecordFallback(fd, reason, text,
-                 connecting_.attempt != nullptr ? connecting_.attempt->target() : Address{});
 }
 
 bool StreamSocket::Appends(int fd) {
