@@ -3,6 +3,7 @@
 import bisect
 import dataclasses
 import re
+import signal
 import statistics
 
 import plan
@@ -164,6 +165,19 @@ class Crash:
     what: str
 
 
+def killed_by_own_filter(crash, happened):
+    """sshd sleeps a few milliseconds behind its seccomp filter, which forbids restart_syscall. Stopped in
+    that sleep it is killed by SIGSYS when it goes on, on TCP as well."""
+    return (
+        crash.program == "sshd"
+        and crash.what.endswith(f"died by signal {int(signal.SIGSYS)}")
+        and any(
+            one.fault.kind in plan.STOPS and one.fault.target == "ssh" and abs(crash.when - one.over) < 1
+            for one in happened
+        )
+    )
+
+
 def crashed(crashes, happened):
     """Those of SDP, or of which that is not known.
 
@@ -178,7 +192,11 @@ def crashed(crashes, happened):
             if other is not crash and other.program == crash.program and other.twin != "sdp"
         )
 
-    return [crash for crash in crashes if crash.twin != "tcp" and not excused(crash)]
+    return [
+        crash
+        for crash in crashes
+        if crash.twin != "tcp" and not excused(crash) and not killed_by_own_filter(crash, happened)
+    ]
 
 
 STATUS = re.compile(r"ended with (-?\d+)")
@@ -384,6 +402,7 @@ def verdict(records):
     """Yields (kind, text) for all that is not accepted."""
     happened, start = records.happened, records.start
     streams = {(one.workload, one.number, one.twin): one for one in records.streams}
+    killed = [crash.when for crash in records.traced if killed_by_own_filter(crash, happened)]
     for stream in records.streams:
         if stream.twin != "sdp":
             continue
@@ -400,6 +419,8 @@ def verdict(records):
             )
         # iperf3's, which serves one client at a time
         told = [one for one in stream.told if "server is busy" not in one[1]]
+        if stream.workload == "ssh":
+            told = [one for one in told if not any(abs(one[0] - when) < 1 for when in killed)]
         for when, what in lost(told, twin.told, stream.workload, happened, most_late(records.late)):
             why = "a crash" if tells_of_crash(what) else "which no fault explains"
             yield "lost", f"{stream}: {what} at {when - start:.1f} s, {why}"

@@ -57,6 +57,7 @@ KINDS = {
 # May come while another one lasts: those that start nothing which would last differently because of the
 # first.
 BESIDE = ("server-stopped", "worker-stopped", "client-stopped", "client-killed", "loss", "forks")
+STOPS = "server-stopped", "worker-stopped"
 FEW_DESCRIPTORS = "few-descriptors", "client-few-descriptors"
 LITTLE_MEMORY = "little-memory", "client-little-memory"
 CLOCKS = (30, 86_400, 400 * 86_400, -1)  # seconds forward; -1: back, by most of what the clock shows

@@ -195,6 +195,20 @@ class Crashes(unittest.TestCase):
         self.assertEqual(len(self.crashed(crash(11, "sdp"), crash(12, "tcp", "nginx"))), 1)
         self.assertEqual(len(self.crashed(crash(11, "sdp"), crash(12, "tcp"), kind="few-descriptors")), 1)
 
+    def test_sshd_that_was_stopped_in_its_own_sleep(self):
+        killed = judge.Crash(12.1, "sshd", None, "sshd (7) died by signal 31")
+        stopped = happened("server-stopped", "ssh", 10, 12)
+        self.assertEqual(judge.crashed([killed], [stopped]), [])
+        for other, fault in (
+            (killed, happened("server-killed", "ssh", 10, 12)),
+            (killed, happened("server-stopped", "nginx", 10, 12)),
+            (killed, happened("server-stopped", "ssh", 8, 10)),
+            (judge.Crash(12.1, "sshd", None, "sshd (7) died by signal 11"), stopped),
+            (judge.Crash(12.1, "nginx", None, "nginx (7) died by signal 31"), stopped),
+        ):
+            with self.subTest(other=other, fault=fault):
+                self.assertEqual(len(judge.crashed([other], [fault])), 1)
+
     def test_a_client_that_crashes_short_of_memory_as_its_twin_does(self):
         told = [(11, "ssh ended with -6: ", 10)]
         for kind, other, count in (
@@ -617,6 +631,16 @@ class Verdicts(unittest.TestCase):
         gone = [happened("address-gone", "host b", 10.0, 11.0)]
         for when, faults_then, kinds in ((11.5, gone, []), (40.0, gone, ["lost"]), (11.5, [], ["lost"])):
             records = self.records(dead=[(when, "iperf3", "sdp", "a server", how)], happened=faults_then)
+            self.assertEqual([kind for kind, _ in judge.verdict(records)], kinds)
+
+    def test_the_client_of_an_sshd_that_its_filter_has_killed(self):
+        heard = [judge.Heard("ssh", twin, 0, 1000, [], []) for twin in ("sdp", "tcp")]
+        heard[0].told = [(12.2, "ssh ended with 255: ", 11.0)]
+        killed = judge.Crash(12.1, "sshd", None, "sshd (7) died by signal 31")
+        for traced, kinds in (([killed], []), ([], ["lost"])):
+            records = self.records(
+                streams=heard, traced=traced, happened=[happened("server-stopped", "ssh", 10.0, 12.0)]
+            )
             self.assertEqual([kind for kind, _ in judge.verdict(records)], kinds)
 
     def test_a_server_that_crashes_beside_tcps(self):
