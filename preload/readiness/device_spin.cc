@@ -8,16 +8,12 @@
 #include "preload/socket/watch.h"
 
 namespace sdp::preload {
-namespace {
-
-StreamSocket& Stream(const SocketRef& socket) { return *static_cast<StreamSocket*>(socket.get()); }
-
-}  // namespace
+namespace {}  // namespace
 
 void DeviceSpin::Prepare() {
   for (Device& device : devices_) {
     StreamSocket& stream = Stream(device.socket);
-    const StreamSocket::Watch::Readiness readiness = stream.watch().GetReadiness();
+    const Watch::Readiness readiness = Watch(stream).GetReadiness();
     device.read_edge = readiness.read_edge;
     device.write_edge = readiness.write_edge;
     if (!readiness.device) continue;
@@ -50,17 +46,17 @@ void DeviceSpin::WakeUp() {
   const Duration lasted = Now() - began_;
   bool any = false;
   for (Device& device : devices_) {
-    const StreamSocket::Watch::Readiness now = Stream(device.socket).watch().GetReadiness();
+    const Watch::Readiness now = Watch(Stream(device.socket)).GetReadiness();
     const bool read = now.read_edge != device.read_edge && (device.events & EPOLLIN) != 0;
     const bool write = now.write_edge != device.write_edge && (device.events & EPOLLOUT) != 0;
     device.came = read || write;
     any = any || device.came;
   }
-  using WokenBy = StreamSocket::Watch::WokenBy;
+  using WokenBy = Watch::WokenBy;
   for (const Device& device : devices_) {
     StreamSocket& stream = Stream(device.socket);
     const WokenBy by = device.came ? WokenBy::kThis : any ? WokenBy::kAnother : WokenBy::kNeither;
-    looked_ ? stream.watch().NoteSlept(lasted, by) : stream.watch().NoteSleptUnlooked(by);
+    looked_ ? Watch(stream).NoteSlept(lasted, by) : Watch(stream).NoteSleptUnlooked(by);
   }
 }
 

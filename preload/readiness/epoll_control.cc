@@ -14,11 +14,11 @@ namespace sdp::preload {
 int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
   const SocketRef ref = FdTable::Get(fd);
   if (!ref) return static_cast<int>(kPassThrough);
-  auto* const socket = static_cast<StreamSocket*>(ref.get());
+  StreamSocket* const socket = &Stream(ref);
   const bool nowhere = !MayRead(event, sizeof *event);
   if (socket->listening()) {
     if (operation == EPOLL_CTL_MOD && !nowhere) listeners_.Arm(fd);  // before the kernel may report it
-    return listeners_.Control(epfd, operation, fd, fd, socket, event, socket->watch().GetReadiness());
+    return listeners_.Control(epfd, operation, fd, fd, socket, event, Watch(*socket).GetReadiness());
   }
   switch (operation) {
     case EPOLL_CTL_ADD:
@@ -48,7 +48,7 @@ int EpollSet::Add(int fd, StreamSocket* socket, const epoll_event& event) {
     kick_.Give();
   }
   // kPlain: the socket fell back to TCP just now, before it knew of this set.
-  if (socket->watch().AddObserver(this, fd) == StreamSocket::State::kPlain) OnPlain(fd);
+  if (Watch(*socket).AddObserver(this, fd) == StreamSocket::State::kPlain) OnPlain(fd);
   return 0;
 }
 
@@ -71,7 +71,7 @@ int EpollSet::Delete(int fd) {
     if (entry == nullptr) return Fail(ENOENT);
     socket = std::move(entry->socket);
   }
-  static_cast<StreamSocket*>(socket.get())->watch().RemoveObserver(this, fd);
+  Watch(Stream(socket)).RemoveObserver(this, fd);
   return 0;
 }
 
@@ -83,8 +83,8 @@ void EpollSet::Forget(int fd) {
     socket = sockets_.TakeOut(fd, &asked);
   }
   if (socket) {
-    auto* const stream = static_cast<StreamSocket*>(socket.get());
-    stream->watch().RemoveObserver(this, fd);
+    StreamSocket* const stream = &Stream(socket);
+    Watch(*stream).RemoveObserver(this, fd);
     const int duplicate = stream->OtherDescriptor(fd);
     if (duplicate >= 0) KeepForDuplicate(duplicate, std::move(socket), asked);
   }
@@ -94,7 +94,7 @@ void EpollSet::Forget(int fd) {
     orphans = sockets_.Orphans();
   }
   for (const auto& [key, orphan] : orphans) {
-    if (static_cast<StreamSocket*>(orphan.get())->OtherDescriptor(fd) < 0) Drop(key);
+    if (Stream(orphan).OtherDescriptor(fd) < 0) Drop(key);
   }
   listeners_.Forget(fd);
 }
@@ -103,14 +103,14 @@ void EpollSet::Forget(int fd) {
 void EpollSet::KeepForDuplicate(int duplicate, SocketRef socket, const Asked& asked) {
   const int link = HiddenFds::Duplicate(duplicate);
   if (link < 0) return;
-  auto* const stream = static_cast<StreamSocket*>(socket.get());
+  StreamSocket* const stream = &Stream(socket);
   int key;
   {
     std::lock_guard lock(mutex_);
     key = sockets_.AddOrphan(std::move(socket), asked, link);
     kick_.Give();
   }
-  if (stream->watch().AddObserver(this, key) == StreamSocket::State::kPlain) OnPlain(key);
+  if (Watch(*stream).AddObserver(this, key) == StreamSocket::State::kPlain) OnPlain(key);
 }
 
 void EpollSet::Drop(int key) {
@@ -121,7 +121,7 @@ void EpollSet::Drop(int key) {
     socket = sockets_.Drop(key, &link);
   }
   if (!socket) return;
-  static_cast<StreamSocket*>(socket.get())->watch().RemoveObserver(this, key);
+  Watch(Stream(socket)).RemoveObserver(this, key);
   HiddenFds::Close(link);
 }
 

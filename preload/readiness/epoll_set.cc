@@ -62,8 +62,7 @@ void EpollSet::Close() {
     std::lock_guard lock(mutex_);
     sockets = sockets_.Clear();
   }
-  for (auto& [key, socket] : sockets)
-    static_cast<StreamSocket*>(socket.get())->watch().RemoveObserver(this, key);
+  for (auto& [key, socket] : sockets) Watch(Stream(socket)).RemoveObserver(this, key);
   listeners_.Clear();
   HiddenFds::Close(inner_.exchange(-1));
   kick_.Close();
@@ -114,7 +113,7 @@ void EpollSet::OnPlain(int fd) {
 }
 
 // From here on the kernel reports this socket, like any listener.
-void EpollSet::OnListen(int key, const StreamSocket::Watch::Readiness& readiness) {
+void EpollSet::OnListen(int key, const Watch::Readiness& readiness) {
   epoll_event event{};
   int epfd;
   int number;
@@ -130,8 +129,7 @@ void EpollSet::OnListen(int key, const StreamSocket::Watch::Readiness& readiness
     socket = SocketRef(entry->socket.get());
   }
   const KeepErrno keep;
-  listeners_.Control(epfd, EPOLL_CTL_ADD, number, std::max(key, -1), static_cast<StreamSocket*>(socket.get()),
-                     &event, readiness);
+  listeners_.Control(epfd, EPOLL_CTL_ADD, number, std::max(key, -1), &Stream(socket), &event, readiness);
   Drop(key);
 }
 
@@ -157,7 +155,7 @@ bool EpollSet::ProgressLinks(bool take_kick) {
       bool warm = false;
       // Null for a link that was warm already: it is looked at in memory.
       if (const SocketRef socket = SocketOfLink(static_cast<int>(data), &warm))
-        static_cast<StreamSocket*>(socket.get())->watch().Progress(/*polled=*/warm && !kick_.heard());
+        Watch(Stream(socket)).Progress(/*polled=*/warm && !kick_.heard());
     }
   }
   return kicked;
@@ -173,7 +171,7 @@ void EpollSet::ProgressRung() {
   for (size_t i = 0; i < count; ++i) {
     bool warm = false;
     if (const SocketRef socket = SocketOfLink(static_cast<int>(keys[i]), &warm))
-      static_cast<StreamSocket*>(socket.get())->watch().TakeRung(warm && !kick_.heard());
+      Watch(Stream(socket)).TakeRung(warm && !kick_.heard());
   }
 }
 
@@ -212,8 +210,7 @@ void EpollSet::SetNested() {
     sockets_.StayCold(&links);
     if (sockets_.HasCandidates()) kick_.Give();
   }
-  for (const Registrations::Job& job : links)
-    static_cast<StreamSocket*>(job.socket.get())->watch().Progress();
+  for (const Registrations::Job& job : links) Watch(Stream(job.socket)).Progress();
 }
 
 void EpollSet::CoolDown() {
@@ -222,8 +219,7 @@ void EpollSet::CoolDown() {
     std::lock_guard lock(mutex_);
     sockets_.TakeWarm(&links);
   }
-  for (const Registrations::Job& job : links)
-    static_cast<StreamSocket*>(job.socket.get())->watch().Progress();
+  for (const Registrations::Job& job : links) Watch(Stream(job.socket)).Progress();
 }
 
 bool EpollSet::AnyHolds() {
@@ -233,8 +229,7 @@ bool EpollSet::AnyHolds() {
     sockets_.TakeCandidates(&work, /*keep=*/true);
   }
   for (const Registrations::Job& job : work) {
-    const StreamSocket::Watch::Readiness readiness =
-        static_cast<StreamSocket*>(job.socket.get())->watch().GetReadiness();
+    const Watch::Readiness readiness = Watch(Stream(job.socket)).GetReadiness();
     std::lock_guard lock(mutex_);
     sockets_.NoteShared(job.key, readiness.shared);
     const Entry* const entry = sockets_.Find(job.key);

@@ -117,7 +117,7 @@ class EpollSet final : public ReadinessObserver {
   void Drop(int key);
   void KeepForDuplicate(int duplicate, SocketRef socket, const Asked& asked);
   // A registered socket has become a listener.
-  void OnListen(int key, const StreamSocket::Watch::Readiness& readiness);
+  void OnListen(int key, const Watch::Readiness& readiness);
   // Lets the links that have something make progress, and makes their sockets candidates. Returns whether the
   // kick was given, and takes it only if `take_kick`.
   bool ProgressLinks(bool take_kick);

@@ -74,7 +74,7 @@ class EpollSet::WaitCall {
   using Candidates = std::span<const Registrations::Job>;
   void ReportCandidates(Candidates candidates, size_t earlier);
   // For a candidate that is not reported.
-  void HandleNothing(int key, StreamSocket* socket, const StreamSocket::Watch::Readiness& readiness);
+  void HandleNothing(int key, StreamSocket* socket, const Watch::Readiness& readiness);
   void Place(int key, size_t earlier);
   // Looks at them for a while, before a sleep, and reports. If all stay silent, none is warm any more.
   // Returns false if a signal handler has run.
@@ -149,9 +149,7 @@ int EpollSet::WaitCall::Run() {
 void EpollSet::WaitCall::Settle(const Registrations::Work& links) {
   const verbs::BellName* const bell = links.empty() ? nullptr : set_.OpenBell();
   for (const Registrations::Job& job : links) {
-    static_cast<StreamSocket*>(job.socket.get())
-        ->watch()
-        .EndLook(StreamSocket::Watch::LookResult::kInVain, bell, static_cast<uint64_t>(job.key));
+    Watch(Stream(job.socket)).EndLook(Watch::LookResult::kInVain, bell, static_cast<uint64_t>(job.key));
   }
 }
 
@@ -340,10 +338,10 @@ void EpollSet::WaitCall::Report(bool looks) {
 }
 
 void EpollSet::WaitCall::ReportCandidates(Candidates candidates, size_t earlier) {
-  absl::InlinedVector<StreamSocket::Watch::Readiness, kAskedAtOnce> answers;
+  absl::InlinedVector<Watch::Readiness, kAskedAtOnce> answers;
   std::array<bool, kAskedAtOnce> left;  // with nothing reported
-  const auto socket = [&](size_t i) { return static_cast<StreamSocket*>(candidates[i].socket.get()); };
-  for (size_t i = 0; i < candidates.size(); ++i) answers.push_back(socket(i)->watch().GetReadiness());
+  const auto socket = [&](size_t i) { return &Stream(candidates[i].socket); };
+  for (size_t i = 0; i < candidates.size(); ++i) answers.push_back(Watch(*socket(i)).GetReadiness());
   {
     const bool alone = !set_.kick_.heard();
     std::lock_guard lock(set_.mutex_);
@@ -359,12 +357,11 @@ void EpollSet::WaitCall::ReportCandidates(Candidates candidates, size_t earlier)
   }
 }
 
-void EpollSet::WaitCall::HandleNothing(int key, StreamSocket* socket,
-                                       const StreamSocket::Watch::Readiness& readiness) {
+void EpollSet::WaitCall::HandleNothing(int key, StreamSocket* socket, const Watch::Readiness& readiness) {
   if (readiness.state == StreamSocket::State::kListening) return set_.OnListen(key, readiness);
   if (readiness.state == StreamSocket::State::kClosed && key <= Registrations::kFirstOrphan)
-    return set_.Drop(key);                                 // both numbers were closed at once
-  if (readiness.left_in_link) socket->watch().Progress();  // or each look finds the message again
+    return set_.Drop(key);                                // both numbers were closed at once
+  if (readiness.left_in_link) Watch(*socket).Progress();  // or each look finds the message again
 }
 
 // The event behind the others is the registration's.

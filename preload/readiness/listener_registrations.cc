@@ -24,7 +24,7 @@ uint32_t WatchOf(uint32_t wanted) {
 }  // namespace
 
 int ListenerRegistrations::Control(int epfd, int operation, int number, int fd, StreamSocket* socket,
-                                   epoll_event* event, const StreamSocket::Watch::Readiness& readiness) {
+                                   epoll_event* event, const Watch::Readiness& readiness) {
   int result;
   if (operation == EPOLL_CTL_DEL || !MayRead(event, sizeof *event)) {
     result = real.epoll_ctl(epfd, operation, number, event);
@@ -41,7 +41,7 @@ int ListenerRegistrations::Control(int epfd, int operation, int number, int fd, 
 }
 
 int ListenerRegistrations::ControlTagged(int epfd, int operation, int number, const epoll_event& event,
-                                         const StreamSocket::Watch::Readiness& readiness) {
+                                         const Watch::Readiness& readiness) {
   epoll_event tagged{.events = event.events, .data = {}};
   Tag before;
   {
@@ -137,7 +137,7 @@ void ListenerRegistrations::Forget(int fd) {
     std::lock_guard lock(mutex_);
     for (Request& request : requests_) {
       request.socket->Ref();
-      sockets.emplace_back(static_cast<StreamSocket*>(request.socket.get()), SocketRef(request.socket.get()));
+      sockets.emplace_back(&Stream(request.socket), SocketRef(request.socket.get()));
     }
   }
   for (const auto& [stream, ref] : sockets) {
@@ -169,9 +169,7 @@ void ListenerRegistrations::TakeOn(int sdp_fd) {
       socket = SocketRef(request.socket.get());
     }
   }
-  if (!socket || static_cast<StreamSocket*>(socket.get())->watch().TakeOnConnections() ||
-      !static_cast<StreamSocket*>(socket.get())->listening())
-    return;
+  if (!socket || Watch(Stream(socket)).TakeOnConnections() || !Stream(socket).listening()) return;
   std::lock_guard lock(mutex_);
   for (Request& request : requests_) request.refused |= request.sdp_fd == sdp_fd;
 }
@@ -188,9 +186,7 @@ void ListenerRegistrations::Drop(int sdp_fd) {
     std::erase_if(requests_, [](const Request& request) { return !request.socket; });
   }
   for (const SocketRef& socket : sockets)
-    (void)static_cast<StreamSocket*>(socket.get())
-        ->watch()
-        .TakeOnConnections();  // lets the socket learn of it, too
+    (void)Watch(Stream(socket)).TakeOnConnections();  // lets the socket learn of it, too
 }
 
 int ListenerRegistrations::Report(epoll_event* events, int max_events) {

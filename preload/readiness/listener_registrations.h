@@ -32,7 +32,7 @@ class ListenerRegistrations {
   // epoll_ctl for a listener. `number` is the number to register; `fd` is the application's number for the
   // listener, or -1.
   int Control(int epfd, int operation, int number, int fd, StreamSocket* socket, epoll_event* event,
-              const StreamSocket::Watch::Readiness& readiness);
+              const Watch::Readiness& readiness);
   // Call before the kernel arms the registration again.
   void Arm(int fd);
   // The application has closed the number.
@@ -77,7 +77,7 @@ class ListenerRegistrations {
   static constexpr uint64_t kMark = uint64_t{1} << 62;
 
   int ControlTagged(int epfd, int operation, int number, const epoll_event& event,
-                    const StreamSocket::Watch::Readiness& readiness);
+                    const Watch::Readiness& readiness);
   void WatchRequests(int operation, int number, int fd, StreamSocket* socket, const epoll_event* event,
                      int sdp_fd);
   // The caller holds the lock:

@@ -5,7 +5,7 @@
 #include "preload/socket/watch.h"
 
 namespace sdp::preload {
-void DeviceLook::Add(StreamSocket* socket, Duration budget, const StreamSocket::Watch::Wanted& wanted) {
+void DeviceLook::Add(StreamSocket* socket, Duration budget, const Watch::Wanted& wanted) {
   if (count_ == 0) budget_ = Duration::zero();
   if (count_ < kMostSockets) sockets_[count_] = {.socket = socket, .wanted = wanted, .came = false};
   ++count_;
@@ -13,8 +13,8 @@ void DeviceLook::Add(StreamSocket* socket, Duration budget, const StreamSocket::
 }
 
 DeviceLook::Outcome DeviceLook::Run(Time deadline, bool other_ready, const sigset_t* mask) {
-  using QueueLook = StreamSocket::Watch::QueueLook;
-  using LookResult = StreamSocket::Watch::LookResult;
+  using QueueLook = Watch::QueueLook;
+  using LookResult = Watch::LookResult;
   if (count_ > kMostSockets) return Outcome::kSleep;
   const Time now = Now();
   if (now >= deadline) return Outcome::kSleep;
@@ -23,10 +23,10 @@ DeviceLook::Outcome DeviceLook::Run(Time deadline, bool other_ready, const sigse
   const auto look = [this] {
     for (size_t i = 0; i < count_; ++i) {
       Looked& looked = sockets_[i];
-      const QueueLook found = looked.socket->watch().LookAtQueue(looked.wanted);
+      const QueueLook found = Watch(*looked.socket).LookAtQueue(looked.wanted);
       looked.came = looked.came || found == QueueLook::kCame;
       if (found != QueueLook::kFound) continue;
-      looked.socket->watch().EndLook(LookResult::kFound);
+      Watch(*looked.socket).EndLook(LookResult::kFound);
       return true;
     }
     return false;
@@ -38,11 +38,11 @@ DeviceLook::Outcome DeviceLook::Run(Time deadline, bool other_ready, const sigse
   return came ? Outcome::kCame : Outcome::kSleep;
 }
 
-bool DeviceLook::EndAll(StreamSocket::Watch::LookResult result) {
+bool DeviceLook::EndAll(Watch::LookResult result) {
   bool any = false;
   for (size_t i = 0; i < count_; ++i) {
-    const bool useless = sockets_[i].came && result == StreamSocket::Watch::LookResult::kInVain;
-    any |= sockets_[i].socket->watch().EndLook(useless ? StreamSocket::Watch::LookResult::kUseless : result);
+    const bool useless = sockets_[i].came && result == Watch::LookResult::kInVain;
+    any |= Watch(*sockets_[i].socket).EndLook(useless ? Watch::LookResult::kUseless : result);
     any |= sockets_[i].came;
   }
   return any;

@@ -69,7 +69,7 @@ class DeviceLook {
   void Clear() { count_ = 0; }
   // Adds a socket with Readiness::device; the caller keeps it alive until Clear(). `budget` is its
   // Readiness::look.
-  void Add(StreamSocket* socket, Duration budget, const StreamSocket::Watch::Wanted& wanted);
+  void Add(StreamSocket* socket, Duration budget, const Watch::Wanted& wanted);
   [[nodiscard]] bool any() const { return count_ != 0; }
   // Looks as long as the longest budget says, but not beyond `deadline`, and not while another thread wants
   // the core. Does not look at all if `other_ready`: something else is ready already and would have to wait.
@@ -83,11 +83,11 @@ class DeviceLook {
   Outcome Run(Time deadline, bool other_ready, const sigset_t* mask);
 
  private:
-  bool EndAll(StreamSocket::Watch::LookResult result);
+  bool EndAll(Watch::LookResult result);
 
   struct Looked {
     StreamSocket* socket;
-    StreamSocket::Watch::Wanted wanted;
+    Watch::Wanted wanted;
     bool came;  // something came that the caller does not wait for
   };
   std::array<Looked, kMostSockets> sockets_;

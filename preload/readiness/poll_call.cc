@@ -46,8 +46,6 @@ uint64_t DigestOf(std::span<const pollfd> entries) {
   return digest;
 }
 
-StreamSocket* Stream(const SocketRef& socket) { return static_cast<StreamSocket*>(socket.get()); }
-
 }  // namespace
 
 int PollCall::Run(Time deadline, const sigset_t* mask) {
@@ -101,9 +99,9 @@ LookEnd PollCall::LookAtKernel(Time deadline, const sigset_t* mask) {
   const Time now = Now();
   if (now >= deadline) return LookEnd::kInVain;
   for (const Part& part : parts_) {
-    if (part.link) Stream(part.socket)->watch().PushWrites();
+    if (part.link) Watch(Stream(part.socket)).PushWrites();
   }
-  using LookResult = StreamSocket::Watch::LookResult;
+  using LookResult = Watch::LookResult;
   const LookEnd end = LookUntil(std::min(deadline, now + look_at_kernel_), mask, [this] {
     const timespec at_once{};
     return AskKernel(&at_once, nullptr) > 0;
@@ -111,8 +109,7 @@ LookEnd PollCall::LookAtKernel(Time deadline, const sigset_t* mask) {
   if (end == LookEnd::kInVain || end == LookEnd::kInterrupted) return end;
   for (size_t k = 0; k < parts_.size(); ++k) {
     if (!parts_[k].looked || (end == LookEnd::kFound && kernel_[k].revents == 0)) continue;
-    Stream(parts_[k].socket)
-        ->watch()
+    Watch(Stream(parts_[k].socket))
         .EndLook(end == LookEnd::kFound ? LookResult::kFound : LookResult::kCrowded);
   }
   return end;
@@ -178,7 +175,7 @@ int PollCall::Prepare() {
 }
 
 bool PollCall::AddSocket(size_t i, SocketRef socket) {
-  const StreamSocket::Watch::Readiness readiness = Stream(socket)->watch().GetReadiness();
+  const Watch::Readiness readiness = Watch(Stream(socket)).GetReadiness();
   switch (readiness.state) {
     case StreamSocket::State::kSdp:
     case StreamSocket::State::kConnecting:
@@ -203,14 +200,14 @@ bool PollCall::AddSocket(size_t i, SocketRef socket) {
   return false;
 }
 
-bool PollCall::SetReady(size_t i, const StreamSocket::Watch::Readiness& readiness) {
+bool PollCall::SetReady(size_t i, const Watch::Readiness& readiness) {
   fds_[i].revents = static_cast<short>(readiness.events & (fds_[i].events | kAlways));
   return fds_[i].revents != 0;
 }
 
-bool PollCall::AddConnection(size_t i, SocketRef socket, const StreamSocket::Watch::Readiness& readiness) {
+bool PollCall::AddConnection(size_t i, SocketRef socket, const Watch::Readiness& readiness) {
   const pollfd& asked = fds_[i];
-  StreamSocket* const stream = Stream(socket);
+  StreamSocket* const stream = &Stream(socket);
   const bool ready = SetReady(i, readiness);
   if (ready) {
     // Writable alone is no answer to a call that also waits for data, so the link is looked at all the same.
@@ -236,8 +233,7 @@ bool PollCall::AddConnection(size_t i, SocketRef socket, const StreamSocket::Wat
   return ready;
 }
 
-void PollCall::AddListener(size_t i, const SocketRef& socket,
-                           const StreamSocket::Watch::Readiness& readiness) {
+void PollCall::AddListener(size_t i, const SocketRef& socket, const Watch::Readiness& readiness) {
   if ((fds_[i].events & kReadable) == 0) return;
   for (const int fd : readiness.listener_fds) {
     if (fd < 0) continue;
@@ -290,10 +286,10 @@ short PollCall::CollectPlain(const Part& part, const pollfd& kernel) {
   if (kernel.revents == 0) return 0;
   if (part.queue) {
     // Not ready while accept might sleep: the listener is ready when a handshake is complete.
-    if (part.request && Stream(part.socket)->watch().TakeOnConnections()) return 0;
+    if (part.request && Watch(Stream(part.socket)).TakeOnConnections()) return 0;
     // A socket that no longer listens: its conventional side has the answer, and the next round asks only
     // that.
-    if ((kernel.revents & POLLIN) == 0 || !Stream(part.socket)->listening()) return 0;
+    if ((kernel.revents & POLLIN) == 0 || !Stream(part.socket).listening()) return 0;
   }
   const bool epolls = !watched_sets_.empty() || !plain_sleeps_.empty();
   if ((kernel.revents & ~kReadable) == 0 && epolls && NestedIsIdle(kernel.fd)) return 0;
@@ -301,9 +297,9 @@ short PollCall::CollectPlain(const Part& part, const pollfd& kernel) {
 }
 
 short PollCall::CollectLink(Part& part, short revents) {
-  StreamSocket* const stream = Stream(part.socket);
-  if (revents != 0) stream->watch().Progress();
-  const StreamSocket::Watch::Readiness readiness = stream->watch().GetReadiness();
+  StreamSocket* const stream = &Stream(part.socket);
+  if (revents != 0) Watch(*stream).Progress();
+  const Watch::Readiness readiness = Watch(*stream).GetReadiness();
   if (readiness.state == StreamSocket::State::kPlain) return 0;  // the next round asks the kernel
   const short events = static_cast<short>(readiness.events & (fds_[part.index].events | kAlways));
   part.came = events != 0;
@@ -312,11 +308,11 @@ short PollCall::CollectLink(Part& part, short revents) {
 }
 
 void PollCall::NoteSlept(Duration lasted) {
-  using WokenBy = StreamSocket::Watch::WokenBy;
+  using WokenBy = Watch::WokenBy;
   for (Part& part : parts_) {
     if (!part.looked) continue;
     const WokenBy by = part.came ? WokenBy::kThis : woken_by_looked_ ? WokenBy::kAnother : WokenBy::kNeither;
-    static_cast<StreamSocket*>(part.socket.get())->watch().NoteSlept(lasted, by);
+    Watch(Stream(part.socket)).NoteSlept(lasted, by);
   }
 }
 
@@ -329,7 +325,7 @@ void PollCall::Register() {
   // The bell of a sleep that a handler has interrupted is that sleep's.
   iwarp::Bell* const bell = look_.any() && !Critical::IsInHandler() ? waiter_->OpenBell() : nullptr;
   for (Part& part : parts_) {
-    if (part.link) static_cast<StreamSocket*>(part.socket.get())->watch().AddWaiter(waiter_, bell);
+    if (part.link) Watch(Stream(part.socket)).AddWaiter(waiter_, bell);
   }
   waiter_->BeginSleep();
   registered_ = true;
@@ -342,14 +338,14 @@ void PollCall::Unregister() {
   if (!registered_) return;
   registered_ = false;
   for (Part& part : parts_) {
-    if (part.link) static_cast<StreamSocket*>(part.socket.get())->watch().RemoveWaiter(waiter_);
+    if (part.link) Watch(Stream(part.socket)).RemoveWaiter(waiter_);
   }
   waiter_->EndSleep();
 }
 
 bool PollCall::ChangedMeanwhile() {
   for (const Seen& seen : edges_) {
-    const StreamSocket::Watch::Readiness now = seen.socket->watch().GetReadiness();
+    const Watch::Readiness now = Watch(*seen.socket).GetReadiness();
     shared_ = shared_ || now.shared;
     if (now.read_edge != seen.read_edge || now.write_edge != seen.write_edge || now.state != seen.state)
       return true;

@@ -103,9 +103,9 @@ class PollCall {
   void Clear();
   // Return whether entry `i` is ready.
   bool AddSocket(size_t i, SocketRef socket);
-  bool AddConnection(size_t i, SocketRef socket, const StreamSocket::Watch::Readiness& readiness);
-  bool SetReady(size_t i, const StreamSocket::Watch::Readiness& readiness);
-  void AddListener(size_t i, const SocketRef& socket, const StreamSocket::Watch::Readiness& readiness);
+  bool AddConnection(size_t i, SocketRef socket, const Watch::Readiness& readiness);
+  bool SetReady(size_t i, const Watch::Readiness& readiness);
+  void AddListener(size_t i, const SocketRef& socket, const Watch::Readiness& readiness);
   void AddPlain(size_t i);
   // Puts the kernel's answer into the application's array. Returns the number of entries that became ready.
   int Collect(bool slept);

@@ -14,10 +14,6 @@ namespace {
 constexpr Duration kWarmFor = std::chrono::milliseconds(20);
 constexpr size_t kMostWarm = 256;
 
-StreamSocket* Stream(const Registrations::Entry& entry) {
-  return static_cast<StreamSocket*>(entry.socket.get());
-}
-
 }  // namespace
 
 void Registrations::Warm(int key, Entry& entry) {
@@ -29,7 +25,8 @@ void Registrations::Warm(int key, Entry& entry) {
 bool Registrations::ReportAtOnce(const WarmLink& link, Report report) {
   Entry& entry = *link.entry;
   if (entry.candidate) return false;
-  const std::optional<StreamSocket::Watch::Readiness> readiness = Stream(entry)->watch().ReadyExpress();
+  const std::optional<StreamSocket::Watch::Readiness> readiness =
+      StreamSocket::Watch(Stream(entry.socket)).ReadyExpress();
   if (!readiness) return false;
   const uint32_t ready = entry.asked.Holding(*readiness);
   // A message may bring the credit that a writer waits for.
@@ -54,7 +51,7 @@ void Registrations::LookAtWarm(Time now, bool alone, Work* cold, Report report) 
     if (told) link.entry->told = false;
     if ((unread && !gone) || (told && link.entry->asked.for_room())) {
       if (!at_once || !ReportAtOnce(link, report)) MakeCandidate(link.key, *link.entry);
-    } else if (told && !Stream(*link.entry)->NothingTaken()) {
+    } else if (told && !Stream(link.entry->socket).NothingTaken()) {
       MakeCandidate(link.key, *link.entry);
     }
     if (!gone && !silent) {

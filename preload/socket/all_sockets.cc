@@ -28,7 +28,7 @@ void AllSockets::Lock() {
   state().turn.lock();
   FdTable::ForEach([](int, Socket* socket) {
     auto* const stream = static_cast<StreamSocket*>(socket);
-    if (!stream->forking().LockForFork()) return;  // locked already, under another number
+    if (!StreamSocket::Forking(*stream).LockForFork()) return;  // locked already, under another number
     stream->Ref();
     state().sockets.push_back(stream);
   });
@@ -38,7 +38,7 @@ std::span<StreamSocket* const> AllSockets::locked() { return state().sockets; }
 
 void AllSockets::Unlock() {
   for (StreamSocket* socket : state().sockets) {
-    socket->forking().UnlockAfterFork();
+    StreamSocket::Forking(*socket).UnlockAfterFork();
     socket->Unref();
   }
   state().sockets.clear();

@@ -50,13 +50,13 @@ void StreamSocket::Call::Leave() {
   if (!std::exchange(inside_, false)) return;
   if (!socket_->calls_inside_.Leave()) return;
   const KeepErrno keep;
-  socket_->departure().EndForCalls(lock_);
+  Departure(*socket_).EndForCalls(lock_);
 }
 
 std::optional<ssize_t> StreamSocket::Call::Enter(const void* frame) {
   StreamSocket& s = *socket_;
   if (s.state_ == State::kConnecting) {
-    if (const int error = MayWait() ? s.connector().AwaitConnect(lock_, timeout()) : EAGAIN; error != 0)
+    if (const int error = MayWait() ? Connector(s).AwaitConnect(lock_, timeout()) : EAGAIN; error != 0)
       return Failed(error);
   }
   if (s.state_ != State::kSdp) {
@@ -68,8 +68,8 @@ std::optional<ssize_t> StreamSocket::Call::Enter(const void* frame) {
     return Failed(EISCONN);
   blocks_ = MayWait();
   if (!Usable()) return Ended(0);
-  if (way_ == Way::kReceive) s.holders().OnlyLooks();
-  s.lender().MendJump(lock_, fd_, frame);
+  if (way_ == Way::kReceive) Holders(s).OnlyLooks();
+  Lender(s).MendJump(lock_, fd_, frame);
   ++s.use_.calls;
   return std::nullopt;
 }
@@ -80,13 +80,13 @@ Time StreamSocket::Call::Deadline() {
 }
 
 bool StreamSocket::Call::Regain(bool enough) {
-  error_ = enough ? EAGAIN : socket_->holders().AwaitConnection(lock_, !blocks_, timeout(), &deadline_);
+  error_ = enough ? EAGAIN : Holders(*socket_).AwaitConnection(lock_, !blocks_, timeout(), &deadline_);
   return error_ == 0;
 }
 
 StreamSocket::Call::Woke StreamSocket::Call::Sleep(Time until) {
-  int error = socket_->waiting().WaitForChange(lock_, fd_, std::min(Deadline(), until), signals(),
-                                               Awaited::kAll, SinceSleep());
+  int error = Waiting(*socket_).WaitForChange(lock_, fd_, std::min(Deadline(), until), signals(),
+                                              Awaited::kAll, SinceSleep());
   if (error == EAGAIN) {
     const Time now = Now();
     if (now >= until && socket_->state_ == State::kSdp) return Woke::kLate;
@@ -104,16 +104,16 @@ StreamSocket::Call::Woke StreamSocket::Call::After(int error) {
 int StreamSocket::Call::SleepForData(Awaited awaited) {
   StreamSocket& s = *socket_;
   const Time deadline = Deadline();
-  const int error = s.waiting().WaitForChange(lock_, fd_, deadline, signals(), awaited, SinceSleep());
+  const int error = Waiting(s).WaitForChange(lock_, fd_, deadline, signals(), awaited, SinceSleep());
   // Another thread may have read, and the handler have run before this one slept again.
-  if (error == 0 && s.usable() && s.urgent().UrgentInterrupts()) return EINTR;
+  if (error == 0 && s.usable() && Urgent(s).UrgentInterrupts()) return EINTR;
   return error == EAGAIN && Now() < deadline ? 0 : error;
 }
 
 ssize_t StreamSocket::Call::Done(size_t bytes) {
   socket_->AfterProgress(/*publish=*/false);
   socket_->PublishTraffic();
-  socket_->upkeep().LeaveToBackground();
+  Upkeep(*socket_).LeaveToBackground();
   return static_cast<ssize_t>(bytes);
 }
 

@@ -50,8 +50,6 @@ class StreamSocket::Connector {
   StreamSocket& s_;
 };
 
-inline StreamSocket::Connector StreamSocket::connector() { return Connector(*this); }
-
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_CONNECTOR_H_

@@ -55,8 +55,6 @@ class StreamSocket::Departure {
   StreamSocket& s_;
 };
 
-inline StreamSocket::Departure StreamSocket::departure() { return Departure(*this); }
-
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_DEPARTURE_H_

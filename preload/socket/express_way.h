@@ -29,8 +29,6 @@ class StreamSocket::ExpressWay {
   StreamSocket& s_;
 };
 
-inline StreamSocket::ExpressWay StreamSocket::express_way() { return ExpressWay(*this); }
-
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_EXPRESS_WAY_H_

@@ -28,8 +28,6 @@ class StreamSocket::Forking {
   StreamSocket& s_;
 };
 
-inline StreamSocket::Forking StreamSocket::forking() { return Forking(*this); }
-
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_FORKING_H_

@@ -34,8 +34,6 @@ class StreamSocket::Giving {
   StreamSocket& s_;
 };
 
-inline StreamSocket::Giving StreamSocket::giving() { return Giving(*this); }
-
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_GIVING_H_

@@ -66,8 +66,6 @@ class StreamSocket::Holders {
   StreamSocket& s_;
 };
 
-inline StreamSocket::Holders StreamSocket::holders() { return Holders(*this); }
-
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_HOLDERS_H_

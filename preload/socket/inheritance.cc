@@ -30,6 +30,8 @@
 namespace sdp::preload {
 namespace {
 
+using Giving = StreamSocket::Giving;
+
 // For all connects of one message together.
 constexpr Duration kPatienceForConnects = std::chrono::seconds(1);
 
@@ -116,7 +118,7 @@ void AdoptConnection(const Handover::Connection& from, SharedArena* arena, Membe
   if (shared != nullptr) {
     auto* const socket = new StreamSocket(Domain(from.kind), fds, std::move(shared));
     const SocketRef reference(socket);
-    if (socket->giving().TakeUp(from.front)) return Enter(socket, fds);
+    if (Giving(*socket).TakeUp(from.front)) return Enter(socket, fds);
   }
   ReplaceByDead(fds, from.kind);
 }
@@ -143,7 +145,7 @@ void AdoptListener(const Handover::Listener& from, Parcel& parcel, const std::ve
   }
   auto* const socket = new StreamSocket(Domain(from.kind), fds, from.options);
   const SocketRef reference(socket);
-  if (socket->giving().TakeUpListening(from, own)) Enter(socket, fds);
+  if (Giving(*socket).TakeUpListening(from, own)) Enter(socket, fds);
 }
 
 void Adopt(const Handover& handover, Parcel& parcel) {
@@ -228,7 +230,7 @@ int Seal(const std::map<const Socket*, int>& heirlooms, Giver giver, Receiver re
   for (StreamSocket* socket : AllSockets::locked()) {
     const auto found = heirlooms.find(socket);
     if (found != heirlooms.end())
-      socket->giving().HandOver(InodeOf(found->second), giver, guests, &handover, &fds);
+      Giving(*socket).HandOver(InodeOf(found->second), giver, guests, &handover, &fds);
   }
   if (handover.empty()) return -1;
   handover.maker = static_cast<uint32_t>(getpid());
@@ -274,18 +276,17 @@ bool SettleConnects(const std::vector<int>& fds) {
   bool all = true;
   for (const int fd : fds) {
     const SocketRef socket = FdTable::Get(fd);
-    if (socket) all = static_cast<StreamSocket*>(socket.get())->connector().SettleConnect(deadline) && all;
+    if (socket) all = StreamSocket::Connector(Stream(socket)).SettleConnect(deadline) && all;
   }
   return all;
 }
 
 int SealSocket(int fd, Receiver receiver) {
-  if (const SocketRef socket = FdTable::Get(fd))
-    static_cast<StreamSocket*>(socket.get())->giving().SettleToGive();
+  if (const SocketRef socket = FdTable::Get(fd)) Giving(Stream(socket)).SettleToGive();
   LockSockets();
   int sealed = -1;
   if (const SocketRef socket = FdTable::Get(fd)) {
-    auto* const stream = static_cast<StreamSocket*>(socket.get());
+    StreamSocket* const stream = &Stream(socket);
     if (!stream->connected() || stream->shareable())
       sealed = Seal({{stream, fd}}, Giver::kStays, receiver, {fd});
   }
@@ -341,7 +342,7 @@ bool IsConnection(Socket& socket) { return static_cast<StreamSocket&>(socket).co
 
 bool IsSharedWithOthers(int sdp) {
   const SocketRef socket = FdTable::Get(sdp);
-  return socket && static_cast<StreamSocket*>(socket.get())->giving().IsShared();
+  return socket && Giving(Stream(socket)).IsShared();
 }
 
 void AdoptSockets(int sealed) {

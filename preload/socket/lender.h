@@ -43,8 +43,6 @@ class StreamSocket::Lender {
   StreamSocket& s_;
 };
 
-inline StreamSocket::Lender StreamSocket::lender() { return Lender(*this); }
-
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_LENDER_H_

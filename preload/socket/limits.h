@@ -30,8 +30,6 @@ class StreamSocket::Limits {
   const StreamSocket& s_;
 };
 
-inline StreamSocket::Limits StreamSocket::limits() const { return Limits(*this); }
-
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_LIMITS_H_

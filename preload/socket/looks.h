@@ -35,8 +35,6 @@ class StreamSocket::Looks {
   StreamSocket& s_;
 };
 
-inline StreamSocket::Looks StreamSocket::looks() { return Looks(*this); }
-
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_LOOKS_H_

@@ -27,8 +27,6 @@ class StreamSocket::OptionCalls {
   StreamSocket& s_;
 };
 
-inline StreamSocket::OptionCalls StreamSocket::option_calls() { return OptionCalls(*this); }
-
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_OPTION_CALLS_H_

@@ -37,6 +37,10 @@
 namespace sdp::preload {
 namespace {
 
+using Connector = StreamSocket::Connector;
+using Departure = StreamSocket::Departure;
+using Forking = StreamSocket::Forking;
+
 // At exit, at most a window and a send buffer are in flight. A peer that takes nothing for so long gets no
 // more. Nothing else that an end waits for extends this time, nor does a signal that comes while exit waits.
 constexpr Duration kExitPatience = std::chrono::seconds(5);
@@ -112,14 +116,14 @@ std::vector<SocketRef> AllWithTasks() {
 constinit std::atomic<uint64_t> steps_to_end{0};
 
 // Ends all connections. Serves them in turn, since one may be the other's peer.
-void EndConnections(StreamSocket::Departure::ProcessEnd how, Time deadline) {
+void EndConnections(Departure::ProcessEnd how, Time deadline) {
   const std::vector<SocketRef> sockets = AllWithTasks();
   for (Duration rest = kRestBetweenSteps;; rest = std::min(2 * rest, kLongestRest)) {
     bool all = true;
     for (const SocketRef& socket : sockets) {
       if (Now() >= deadline) return;
       IfThereIsMemory([&] {
-        if (!static_cast<StreamSocket*>(socket.get())->departure().StepToEnd(how)) all = false;
+        if (!Departure(Stream(socket)).StepToEnd(how)) all = false;
       });
       ++steps_to_end;
     }
@@ -129,7 +133,7 @@ void EndConnections(StreamSocket::Departure::ProcessEnd how, Time deadline) {
 }
 
 void EndConnectionsAtOnce() {
-  ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { socket->departure().EndAtOnce(); }); });
+  ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { Departure(*socket).EndAtOnce(); }); });
 }
 
 // --- A signal ends the process: its handler waits in one thread, and the helper does the work.
@@ -138,7 +142,7 @@ constinit std::atomic<bool> all_said{false};
 
 void EndInHelper() {
   StreamSocket::NoteProcessEnds();
-  EndConnections(StreamSocket::Departure::ProcessEnd::kExit, EndOfPatience());
+  EndConnections(Departure::ProcessEnd::kExit, EndOfPatience());
   all_said = true;
 }
 
@@ -162,13 +166,13 @@ void SetReadinessAtFork(const ReadinessAtFork& steps) { readiness_at_fork = step
 
 void AwaitConnects() {
   bool any = false;
-  const auto step = [&any](StreamSocket* socket) { any = socket->connector().StepConnect() || any; };
+  const auto step = [&any](StreamSocket* socket) { any = Connector(*socket).StepConnect() || any; };
   for (const Time deadline = Now() + kPatienceForConnects; Now() < deadline; Pause(kRestBetweenSteps)) {
     any = false;
     ForEachSocket(step);
     if (!any) return;
   }
-  ForEachSocket([](StreamSocket* socket) { socket->connector().NoteWaitedForConnect(); });
+  ForEachSocket([](StreamSocket* socket) { Connector(*socket).NoteWaitedForConnect(); });
 }
 
 void PrepareFork() {
@@ -181,8 +185,8 @@ void PrepareFork() {
   if (std::any_of(sockets.begin(), sockets.end(), [](StreamSocket* socket) { return socket->shareable(); }))
     IfThereIsMemory(SharedArena::InviteChild);
   const Time patience = Now() + kPatienceForPeers;
-  for (StreamSocket* socket : sockets) IfThereIsMemory([&] { socket->forking().SettleLoans(patience); });
-  for (StreamSocket* socket : sockets) IfThereIsMemory([&] { socket->forking().ShareWithChild(); });
+  for (StreamSocket* socket : sockets) IfThereIsMemory([&] { Forking(*socket).SettleLoans(patience); });
+  for (StreamSocket* socket : sockets) IfThereIsMemory([&] { Forking(*socket).ShareWithChild(); });
   Listener::LockAllForFork();
   IfThereIsMemory(Listener::ShareAll);
   SharedArena::LockForFork();  // in the order in which a hand-over takes them
@@ -202,7 +206,7 @@ void ParentAfterFork() {
   readiness_at_fork.unlock();
   Listener::UnlockAllAfterFork();
   for (StreamSocket* socket : AllSockets::locked())
-    IfThereIsMemory([&] { socket->forking().NoteForkInParent(); });
+    IfThereIsMemory([&] { Forking(*socket).NoteForkInParent(); });
   AllSockets::Unlock();
 }
 
@@ -219,7 +223,7 @@ void ChildAfterFork() {
   readiness_at_fork.unlock();
   Listener::UnlockAllAfterFork();
   SharedArena::ChildAfterFork();
-  for (StreamSocket* socket : AllSockets::locked()) socket->forking().DisownAfterFork();
+  for (StreamSocket* socket : AllSockets::locked()) Forking(*socket).DisownAfterFork();
   if (!AllSockets::locked().empty())
     ExpectSignals();  // needed if the parent is the first process of its namespace and expects none
   AllSockets::Unlock();
@@ -251,7 +255,7 @@ void ProcessExit() {
   SignalEnd::AwaitIfUnderWay();
   StreamSocket::NoteProcessEnds();
   try {
-    EndConnections(StreamSocket::Departure::ProcessEnd::kExit, EndOfPatience());
+    EndConnections(Departure::ProcessEnd::kExit, EndOfPatience());
   } catch (const std::bad_alloc&) {
     EndConnectionsAtOnce();
   }
@@ -262,11 +266,11 @@ void FinishBeforeExec() {
   AwaitConnects();
   // The new program would get the RNIC's link of a connect that is still in progress.
   ForEachNumber([](int fd, StreamSocket* socket) {
-    if ((real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 || socket->connector().SettleConnect(Time::min())) return;
+    if ((real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 || Connector(*socket).SettleConnect(Time::min())) return;
     constexpr sockaddr kNobody{.sa_family = AF_UNSPEC, .sa_data = {}};
     socket->Connect(fd, &kNobody, sizeof kNobody);
   });
-  EndConnections(StreamSocket::Departure::ProcessEnd::kExec, Now() + kExitPatience);
+  EndConnections(Departure::ProcessEnd::kExec, Now() + kExitPatience);
 }
 
 bool BeforeCallOfOneThread() { return Background::EndIfAlone(); }

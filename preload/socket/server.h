@@ -21,8 +21,6 @@ class StreamSocket::Server {
   StreamSocket& s_;
 };
 
-inline StreamSocket::Server StreamSocket::server() { return Server(*this); }
-
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_SERVER_H_

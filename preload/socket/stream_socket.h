@@ -87,19 +87,13 @@ class StreamSocket final : public Socket {
   void PublishStanding() override;
   void OwnerChanged(int fd) override;
 
-  // --- What other rooms do with a socket. Each class has a header; an object of it serves one call.
-  class Watch;  // what poll and epoll ask
-  inline Watch watch();
+  // --- What other rooms do with a socket. Each class has a header; an object of it is made for one call.
+  class Watch;      // what poll and epoll ask
   class Departure;  // how a connection ends
-  inline Departure departure();
   class Connector;
-  inline Connector connector();
   class Holders;  // among processes
-  inline Holders holders();
   class Forking;
-  inline Forking forking();
   class Giving;  // to another program
-  inline Giving giving();
 
   // Returns true if all that there may be to report is in the link.
   [[nodiscard]] bool NothingTaken() const { return mutex_.express_open(); }
@@ -143,23 +137,14 @@ class StreamSocket final : public Socket {
 
   // More such classes, for the socket's own use.
   class Lender;
-  inline Lender lender();
   class Limits;
-  [[nodiscard]] inline Limits limits() const;
   class Waiting;
-  inline Waiting waiting();
   class Upkeep;  // by the helper
-  inline Upkeep upkeep();
-  class Looks;  // at the link
-  inline Looks looks();
+  class Looks;   // at the link
   class ExpressWay;
-  inline ExpressWay express_way();
   class OptionCalls;
-  inline OptionCalls option_calls();
   class Server;
-  inline Server server();
   class Urgent;
-  inline Urgent urgent();
 
   ~StreamSocket() override;
 
@@ -287,6 +272,9 @@ class StreamSocket final : public Socket {
   Tended tended_{this};
   Lingering lingering_;  // since the program has closed its descriptors
 };
+
+// Every Socket of this library is a StreamSocket.
+inline StreamSocket& Stream(const SocketRef& socket) { return static_cast<StreamSocket&>(*socket.get()); }
 
 }  // namespace sdp::preload
 

@@ -25,7 +25,7 @@ constexpr Duration kSendBufferRest = std::chrono::milliseconds(20);
 
 }  // namespace
 
-Background::Wait StreamSocket::Tended::Run(Time now) { return socket_->upkeep().RunInBackground(now); }
+Background::Wait StreamSocket::Tended::Run(Time now) { return Upkeep(*socket_).RunInBackground(now); }
 
 void StreamSocket::Upkeep::LeaveToBackground() {
   if (s_.session_ == nullptr || s_.foreign()) return;
@@ -47,13 +47,13 @@ Background::Wait StreamSocket::Upkeep::RunInBackground(Time now) {
   s_.use_.helper_yields.store(s_.usable(), std::memory_order_relaxed);
   if (s_.state_ == State::kConnecting && s_.connecting_.in_call) return {.done = true};
   if (s_.state_ == State::kConnecting && s_.connecting_.attempt != nullptr && !s_.numbers_.none())
-    return s_.connector().RunAttempt(now);
-  if (s_.state_ == State::kClosed) return s_.departure().RunLinger(now);
+    return Connector(s_).RunAttempt(now);
+  if (s_.state_ == State::kClosed) return Departure(s_).RunLinger(now);
   if (!s_.usable()) {
     s_.use_.trimming = false;
     return {.done = true};
   }
-  if (!s_.session_->moving()) s_.holders().OnlyLooks();
+  if (!s_.session_->moving()) Holders(s_).OnlyLooks();
   const Time look_again =
       s_.share_.with != nullptr ? now + s_.share_.NextLook(s_.calls_inside_.kept()) : kNever;
   if (now >= s_.corked_.due()) {
@@ -129,7 +129,7 @@ Background::Wait StreamSocket::Departure::RunLinger(Time now) {
     DropSession();
     return {.done = true};
   }
-  if (!s_.session_->moving()) s_.holders().OnlyLooks();
+  if (!s_.session_->moving()) Holders(s_).OnlyLooks();
   if (s_.share_.closing_unsent && s_.share_.with == nullptr) {
     // The others have gone before us: the end is ours to make.
     s_.share_.closing_unsent = false;
@@ -139,14 +139,14 @@ Background::Wait StreamSocket::Departure::RunLinger(Time now) {
   }
   if (s_.share_.closing_unsent) {
     StepToSent();
-    if (s_.holders().keeps_from_others() && now < s_.lingering_.until())
-      return s_.upkeep().LinkWait(s_.lingering_.fd(), now + s_.share_.NextLook(s_.calls_inside_.kept()));
+    if (Holders(s_).keeps_from_others() && now < s_.lingering_.until())
+      return Upkeep(s_).LinkWait(s_.lingering_.fd(), now + s_.share_.NextLook(s_.calls_inside_.kept()));
     DropSession();
     return {.done = true};
   }
   s_.session_->Pump();
-  if (s_.lending_.offered()) s_.lender().CollectLoans();
-  s_.upkeep().LeadMove();
+  if (s_.lending_.offered()) Lender(s_).CollectLoans();
+  Upkeep(s_).LeadMove();
   const bool aborted = s_.session_->engine().state() == engine::State::kAborted;
   const uint64_t heard = s_.session_->queue_pair().counters().bytes_in;
   const bool more =
@@ -161,13 +161,13 @@ Background::Wait StreamSocket::Departure::RunLinger(Time now) {
     s_.session_->Pump();
     if (s_.session_->kinship().left_first()) s_.session_->Abort();  // behind a FIN comes no AbortConn
   }
-  if (s_.lending_.offered()) s_.lender().CollectLoans();
+  if (s_.lending_.offered()) Lender(s_).CollectLoans();
   if (!s_.lingering_.fin_wait_bounded() && AllSent(s_.lingering_.fd())) s_.lingering_.BoundFinWait(now);
   const bool over = s_.session_->link_ended() || now >= s_.lingering_.until();
   if (!over && more) return {.deadline = now};
   if (!over)
-    return s_.upkeep().LinkWait(s_.lingering_.fd(),
-                                std::min(s_.lingering_.until(), s_.session_->moves().deadline()));
+    return Upkeep(s_).LinkWait(s_.lingering_.fd(),
+                               std::min(s_.lingering_.until(), s_.session_->moves().deadline()));
   if (!s_.session_->link_ended() && s_.session_->has_unsent()) s_.session_->queue_pair().Abort();
   DropSession();
   return {.done = true};
@@ -179,7 +179,7 @@ bool StreamSocket::Departure::StepClosedConnect(Time now) {
     // A link that the peer has ended, too, is not made again.
     pollfd link{.fd = s_.lingering_.fd(), .events = POLLRDHUP, .revents = 0};
     const bool lost = s_.connecting_.attempt->sdp_address().length != 0 && real.poll(&link, 1, 0) > 0;
-    if (!lost) outcome = s_.connector().LeadAttempt(s_.lingering_.fd(), now);
+    if (!lost) outcome = Connector(s_).LeadAttempt(s_.lingering_.fd(), now);
   }
   if (outcome == ConnectAttempt::Outcome::kPending) return false;
   if (outcome == ConnectAttempt::Outcome::kConventional)

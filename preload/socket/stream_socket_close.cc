@@ -88,7 +88,7 @@ int StreamSocket::Departure::AwaitSent(Lock& lock, int fd, Time deadline, Signal
     if (now >= deadline) return EAGAIN;
     // What the kernel sends tells nobody.
     const Time again = s_.session_->AllTaken() ? std::min(deadline, now + kLookAtKernel) : deadline;
-    const int error = s_.waiting().WaitForChange(lock, fd, again, signals);
+    const int error = Waiting(s_).WaitForChange(lock, fd, again, signals);
     if (error != 0 && error != EAGAIN && signals == Signals::kInterrupt) return error;
   }
   return 0;
@@ -100,24 +100,25 @@ int StreamSocket::Shutdown(int fd, int how) {
     // The conventional one first: who sleeps on both finds that one hung up.
     const int result = real.shutdown(fd, how);
     const int error = errno;
-    server().StopListening(fd);
+    Server(*this).StopListening(fd);
     errno = error;
     return result;
   }
-  if (state_ == State::kConnecting) connector().StepAttempt();
+  if (state_ == State::kConnecting) Connector(*this).StepAttempt();
   if (state_ == State::kConnecting)
-    return how == SHUT_RD || how == SHUT_WR || how == SHUT_RDWR ? connector().ShutDownConnect(fd)
+    return how == SHUT_RD || how == SHUT_WR || how == SHUT_RDWR ? Connector(*this).ShutDownConnect(fd)
                                                                 : Fail(EINVAL);
   if (state_ != State::kSdp) return kPassThrough;
   if (foreign()) {
     Time deadline = kNever;
-    if (const int error = holders().AwaitConnection(lock, /*nonblocking=*/false, {}, &deadline); error != 0)
+    if (const int error = Holders(*this).AwaitConnection(lock, /*nonblocking=*/false, {}, &deadline);
+        error != 0)
       return Fail(error);
   }
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return Fail(EINVAL);
-  lender().MendJump(lock, fd, __builtin_frame_address(0));
+  Lender(*this).MendJump(lock, fd, __builtin_frame_address(0));
   ++use_.calls;
-  looks().LookToTheEnd();  // TCP knows of a reset that has come
+  Looks(*this).LookToTheEnd();  // TCP knows of a reset that has come
   engine::Engine& e = session_->engine();
   if (InCloseWait()) {
     tcp_.receive_shut = tcp_.receive_shut || how != SHUT_WR;
@@ -140,7 +141,7 @@ int StreamSocket::Shutdown(int fd, int how) {
     // What has come stays to be read, and what comes: a receive that finds nothing ends.
     tcp_.receive_shut = true;
     lending_.sink().loan.Revoke(*session_);
-    lender().WantBcopy(1);  // no call lends the peer memory any more
+    Lender(*this).WantBcopy(1);  // no call lends the peer memory any more
   }
   if (how != SHUT_RD) {
     corked_.Push(*session_);
@@ -150,7 +151,7 @@ int StreamSocket::Shutdown(int fd, int how) {
   session_->Pump();
   board_.Bump();
   AfterProgress();
-  upkeep().LeaveToBackground();
+  Upkeep(*this).LeaveToBackground();
   return 0;
 }
 
@@ -160,34 +161,34 @@ int StreamSocket::Close(int fd) {
   numbers_.Remove(fd);
   FdTable::Remove(fd, this);
   if (!numbers_.none()) {
-    departure().GoOnWithout(fd);
+    Departure(*this).GoOnWithout(fd);
     return real.close(fd);
   }
-  if (departure().KeepForCalls(fd)) return real.close(fd);
-  if (state_ == State::kSdp && holders().OthersGoOn()) {
-    holders().ForgetShared();
+  if (Departure(*this).KeepForCalls(fd)) return real.close(fd);
+  if (state_ == State::kSdp && Holders(*this).OthersGoOn()) {
+    Holders(*this).ForgetShared();
     state_ = State::kClosed;
     board_.TellClosed();
-    departure().DropSession();
+    Departure(*this).DropSession();
     errno = saved;
     return real.close(fd);
   }
   numbers_.Add(fd);  // until the connection's state, which may come from another process, is here
   own.unlock();
-  Lock lock = holders().LockWithOwner();
+  Lock lock = Holders(*this).LockWithOwner();
   numbers_.Remove(fd);
   switch (state_.load()) {
     case State::kSdp: {
-      const int result = departure().CloseLast(lock, fd);
+      const int result = Departure(*this).CloseLast(lock, fd);
       if (result == 0) errno = saved;
       return result;
     }
     case State::kListening:
       listening_.listener->Close();
-      departure().DropSession();
+      Departure(*this).DropSession();
       break;
     case State::kConnecting:
-      departure().LeaveConnect(fd);
+      Departure(*this).LeaveConnect(fd);
       state_ = State::kClosed;  // the helper sees it
       break;
     case State::kNew:
@@ -232,8 +233,8 @@ int StreamSocket::Departure::CloseLast(Lock& lock, int fd) {
     DropSession();
     return CloseNumber(fd);
   }
-  s_.lender().MendJump(lock, fd, __builtin_frame_address(0));
-  if (s_.share_.with != nullptr && !s_.share_.with->HasOthers(/*sure=*/true)) s_.holders().StopSharing();
+  Lender(s_).MendJump(lock, fd, __builtin_frame_address(0));
+  if (s_.share_.with != nullptr && !s_.share_.with->HasOthers(/*sure=*/true)) Holders(s_).StopSharing();
   const linger& option = s_.options_.kept.linger_option();
   s_.lending_.AskBack(*s_.session_);
   s_.share_.closing_unsent = s_.share_.with != nullptr;
@@ -250,7 +251,7 @@ int StreamSocket::Departure::CloseLast(Lock& lock, int fd) {
   }
   // Not over yet: our last bytes, or the peer's DisConn. The number is the application's again at once.
   const bool over = s_.session_->link_ended() ||
-                    (s_.share_.closing_unsent && !s_.holders().keeps_from_others()) || MayGoAtOnce(fd);
+                    (s_.share_.closing_unsent && !Holders(s_).keeps_from_others()) || MayGoAtOnce(fd);
   if (!over) s_.lingering_.Begin(DescriptorToLinger(lock, fd));
   if (s_.state_ != State::kSdp) {  // another thread has taken its peer away meanwhile
     s_.state_ = State::kClosed;
@@ -344,12 +345,12 @@ int StreamSocket::Departure::DescriptorToLinger(Lock& lock, int fd) {
 void StreamSocket::Vanished(int fd) {
   Lock lock(mutex_);
   numbers_.Remove(fd);
-  if (!numbers_.none()) return departure().GoOnWithout(fd);
+  if (!numbers_.none()) return Departure(*this).GoOnWithout(fd);
   // The kernel has ended the link already; what was unsent is lost, as nobody told us in time.
   if (listening_.listener != nullptr) listening_.listener->Close();
   connecting_.attempt.reset();
   QuietLinks::Leave(&tended_);
-  departure().DropSession();
+  Departure(*this).DropSession();
   state_ = State::kClosed;
   board_.WakeAll();
 }
@@ -358,9 +359,9 @@ void StreamSocket::Vanished(int fd) {
 void StreamSocket::Departure::DropSession() {
   QuietLinks::Leave(&s_.tended_);
   s_.report_.Close(OpenStatistics(), s_.session_.last_known(), s_.names());
-  if (s_.session_ != nullptr && !s_.foreign()) s_.lender().CollectLoans();
+  if (s_.session_ != nullptr && !s_.foreign()) Lender(s_).CollectLoans();
   s_.lending_.Drop();
-  s_.holders().DropShared();
+  Holders(s_).DropShared();
   // A device's queue pair is one for all processes that inherited it: to destroy it here would end the
   // parent's connection.
   if (s_.share_.given_up && s_.session_ != nullptr && !s_.session_.last_known()->transfer().portable())

@@ -110,26 +110,26 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     address = plain.get();
     length = plain.length();
   }
-  Lock lock = holders().LockWithOwner();
+  Lock lock = Holders(*this).LockWithOwner();
   numbers_.AddUnlessKnown(fd);
   if (address != nullptr && length >= sizeof(sa_family_t) && address->sa_family == AF_UNSPEC)
-    return connector().Disconnect(fd);
+    return Connector(*this).Disconnect(fd);
   switch (state_.load()) {
     case State::kListening:
-      (void)server().WasShutDown();
+      (void)Server(*this).WasShutDown();
       return kPassThrough;
     case State::kPlain:
     case State::kClosed:
       return kPassThrough;
     case State::kConnecting:
-      return connector().JoinConnect(lock, fd);
+      return Connector(*this).JoinConnect(lock, fd);
     case State::kSdp:
-      return connector().ReportConnected(fd);
+      return Connector(*this).ReportConnected(fd);
     case State::kNew:
       break;
   }
   if (tcp_.connect_failed || (tcp_.pending_error != 0 && !tcp_.error_outlived))
-    return connector().FailAgain(fd);
+    return Connector(*this).FailAgain(fd);
   const bool internet =
       address != nullptr && ((address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) ||
                              (address->sa_family == AF_INET6 && length >= 24));
@@ -163,11 +163,11 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
   connecting_.fork_gave_up = false;
   int result;
   try {
-    result = connector().ConnectInline(lock, fd);
+    result = Connector(*this).ConnectInline(lock, fd);
   } catch (const std::bad_alloc&) {
     if (!lock.owns_lock()) lock.lock();
     if (state_ != State::kConnecting) throw;
-    connector().Disconnect(fd);
+    Connector(*this).Disconnect(fd);
     return Fail(ENOMEM);
   }
   if (result == 0) tcp_.connect_reported = true;
@@ -188,7 +188,7 @@ int StreamSocket::Connector::ConnectInline(Lock& lock, int fd) {
     Unlocked(StreamSocket* s, Lock& l) : socket(s), lock(l) { lock.unlock(); }
     ~Unlocked() {
       lock.lock();
-      if (!returned && socket->state_ == State::kConnecting) socket->connector().LeaveConnect();
+      if (!returned && socket->state_ == State::kConnecting) Connector(*socket).LeaveConnect();
     }
   };
   s_.state_ = State::kConnecting;  // for other threads' calls, whenever the lock is free
@@ -272,7 +272,7 @@ int StreamSocket::Connector::ShutDownConnect(int fd) {
 // meanwhile.
 int StreamSocket::Connector::ReportConnected(int fd) {
   if (s_.tcp_.connect_reported) return Fail(EISCONN);
-  s_.looks().Look();
+  Looks(s_).Look();
   // Closed by the peer is CLOSE_WAIT on TCP: connected, with all that has come.
   if (!s_.foreign() && s_.engine().state() == engine::State::kAborted &&
       !PeerLeftInOrder(s_.engine(), s_.session_->cause())) {
@@ -290,7 +290,7 @@ int StreamSocket::Connector::FinishConnect(int fd, ConnectAttempt::Outcome outco
   } catch (const std::bad_alloc&) {
     if (s_.session_ != nullptr) {
       s_.board_.Outlive(s_.engine());
-      s_.departure().DropSession();
+      Departure(s_).DropSession();
       s_.names_.peer = {};
     }
     s_.connecting_.attempt.reset();

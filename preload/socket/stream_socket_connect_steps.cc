@@ -114,8 +114,8 @@ int StreamSocket::Connector::AwaitConnect(Lock& lock, Duration timeout) {
   const Time deadline = timeout == Duration::zero() ? kNever : Now() + timeout;
   while (s_.state_ == State::kConnecting) {
     pollfd none{.fd = -1, .events = 0, .revents = 0};
-    const int error = s_.waiting().SleepAsWaiter(
-        lock, &none, deadline, deadline == kNever ? Signals::kRestart : Signals::kInterrupt);
+    const int error = Waiting(s_).SleepAsWaiter(lock, &none, deadline,
+                                                deadline == kNever ? Signals::kRestart : Signals::kInterrupt);
     if (error == EINTR) return EINTR;
     if (error == EAGAIN && Now() >= deadline) return EAGAIN;
   }
@@ -124,7 +124,7 @@ int StreamSocket::Connector::AwaitConnect(Lock& lock, Duration timeout) {
 
 std::optional<int> StreamSocket::Connector::LeaveConnection(bool* ends_here, bool* has_error) {
   if (s_.foreign()) return Fail(EIO);
-  s_.looks().Look();
+  Looks(s_).Look();
   *ends_here =
       s_.InCloseWait() || (s_.engine().state() != engine::State::kAborted &&
                            s_.engine().state() != engine::State::kClosed && !s_.session_->link_ended());
@@ -148,7 +148,7 @@ std::optional<int> StreamSocket::Connector::LeaveConnection(bool* ends_here, boo
   if (s_.OnLocalLink()) s_.session_->queue_pair().Abort();
   // The engine's edges end with the session. A wait that has seen them has to see this change, too.
   s_.board_.Outlive(s_.engine());
-  s_.departure().DropSession();
+  Departure(s_).DropSession();
   s_.use_.trimming = false;
   s_.names_.peer = {};
   s_.urgent_mark_.NoteRead();
@@ -169,7 +169,7 @@ int StreamSocket::Connector::Disconnect(int fd) {
     case State::kClosed:
       return kPassThrough;
     case State::kListening:
-      s_.server().StopListening(fd);
+      Server(s_).StopListening(fd);
       return kPassThrough;
     case State::kConnecting:
       s_.connecting_.attempt.reset();

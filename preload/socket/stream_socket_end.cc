@@ -25,9 +25,9 @@ bool StreamSocket::Departure::StepToEnd(ProcessEnd how) {
     std::unique_lock own(s_.mutex_.own(), std::defer_lock);
     if (!LockBounded(own, Pause)) return false;
     if (exec && s_.numbers_.SurvivesExec()) return true;
-    if (s_.holders().OthersGoOn()) {
+    if (Holders(s_).OthersGoOn()) {
       // The exec may fail, and then the connection goes on here, too.
-      exec ? s_.share_.with->Unlock() : s_.holders().ForgetShared();
+      exec ? s_.share_.with->Unlock() : Holders(s_).ForgetShared();
       return true;
     }
   }
@@ -36,13 +36,13 @@ bool StreamSocket::Departure::StepToEnd(ProcessEnd how) {
   if (s_.share_.with != nullptr && s_.session_ != nullptr) {
     const auto has_to_leave = [this] {
       return !s_.foreign() && (s_.share_.left_unsent || s_.lending_.offered()) &&
-             s_.holders().keeps_from_others() && !s_.session_->link_ended();
+             Holders(s_).keeps_from_others() && !s_.session_->link_ended();
     };
     if (has_to_leave()) {
       StepToSent();
       if (has_to_leave()) return false;
     }
-    if (!s_.foreign() && !s_.share_.with->HasOthers(/*sure=*/true)) s_.holders().StopSharing();
+    if (!s_.foreign() && !s_.share_.with->HasOthers(/*sure=*/true)) Holders(s_).StopSharing();
   }
   if (s_.listening_.listener != nullptr) s_.listening_.listener->LeaveToOthers();
   if (s_.state_ == State::kClosed && s_.connecting_.attempt != nullptr && !s_.foreign() &&
@@ -51,7 +51,7 @@ bool StreamSocket::Departure::StepToEnd(ProcessEnd how) {
   if (s_.session_ == nullptr) return true;
   if (s_.share_.with != nullptr) {
     if (exec) return true;  // if it fails, this process still has the connection, too
-    s_.holders().DropShared();
+    Holders(s_).DropShared();
     s_.share_.given_up = true;
     return true;
   }
@@ -70,8 +70,8 @@ bool StreamSocket::Departure::StepToEnd(ProcessEnd how) {
 void StreamSocket::Departure::StepToSent() {
   s_.session_->Pump();
   s_.session_->Read();
-  s_.lender().CollectLoans();
-  s_.upkeep().LeadMove();
+  Lender(s_).CollectLoans();
+  Upkeep(s_).LeadMove();
 }
 
 void StreamSocket::Departure::EndAtOnce() {
@@ -81,7 +81,7 @@ void StreamSocket::Departure::EndAtOnce() {
     // A process that dies in the middle of its use takes a shared connection with it. The lock is not given
     // back: no other thread of this process uses the connection any more.
     own.release();
-    if (!s_.holders().FinishSharedAtOnce()) return;
+    if (!Holders(s_).FinishSharedAtOnce()) return;
   }
   if (s_.state_ != State::kSdp || s_.share_.given_up || s_.session_->link_ended() || s_.LinkFd() < 0) return;
   int unread = 0;

@@ -86,7 +86,7 @@ std::optional<ssize_t> StreamSocket::ExpressWay::Send(const iovec& piece, int fl
 
 // Looks for a moment at a link that has nothing, in a call that would wait.
 bool StreamSocket::ExpressWay::ComesSoon(int flags) {
-  if (!Blocks(flags) || !s_.waiting().LooksBeforeSleep() || s_.use_.poll_budget.Next() == Duration::zero())
+  if (!Blocks(flags) || !Waiting(s_).LooksBeforeSleep() || s_.use_.poll_budget.Next() == Duration::zero())
     return false;
   for (int looks = 0; looks < kLooksForSoon; ++looks) {
     if (s_.session_->direct().link_empty()) continue;
@@ -155,10 +155,10 @@ bool StreamSocket::Watch::ForgetExpress(ReadinessObserver* observer, int fd) {
 
 // The bell is that of an observer.
 void StreamSocket::Watch::LeaveBellExpress(ExpressLock& lock) {
-  if (!s_.waiting().LeaveBell()) [[likely]]
+  if (!Waiting(s_).LeaveBell()) [[likely]]
     return;
   lock.Close();
-  s_.looks().Look();
+  Looks(s_).Look();
 }
 
 // More is due than the call's own bytes, or others have to hear of what came.
@@ -166,7 +166,7 @@ void StreamSocket::ExpressWay::Finish(ExpressLock& lock) {
   lock.Close();
   s_.session_->direct().Finish();
   s_.AfterProgress(/*publish=*/false);
-  s_.upkeep().LeaveToBackground();
+  Upkeep(s_).LeaveToBackground();
 }
 
 // The caller has the express way's lock.
@@ -196,7 +196,7 @@ std::optional<StreamSocket::Watch::Readiness> StreamSocket::Watch::ReadinessExpr
   const ExpressLock lock(s_.mutex_);
   if (!lock.taken()) return std::nullopt;
   std::optional<Readiness> readiness = LookExpress();
-  if (readiness && s_.waiting().LooksBeforeSleep()) {
+  if (readiness && Waiting(s_).LooksBeforeSleep()) {
     readiness->looked = readiness->device = true;
     readiness->look = s_.use_.poll_budget.Next();
   }

@@ -28,14 +28,14 @@ void StreamSocket::Forking::NoteForkInParent() {
   if (s_.listening_.listener != nullptr) s_.listening_.listener->NoteFork(/*in_child=*/false);
   // The message that asks for the memory back may not have left. The helper sends it, and looks for the
   // answer.
-  if (s_.state_ == State::kSdp && s_.lending_.offered()) s_.upkeep().LeaveToBackground();
+  if (s_.state_ == State::kSdp && s_.lending_.offered()) Upkeep(s_).LeaveToBackground();
 }
 
 void StreamSocket::Forking::ShareWithChild() {
   s_.share_.child_joins = false;
   if (!s_.shareable()) return;
   const bool first = s_.share_.with == nullptr;
-  if (first && !s_.holders().StartSharing()) return;
+  if (first && !Holders(s_).StartSharing()) return;
   (void)s_.share_.with->Lock();
   struct Unlocked {
     SharedConnection& shared;

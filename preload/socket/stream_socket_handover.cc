@@ -33,21 +33,21 @@ void StreamSocket::Giving::SettleToGive() {
            !s_.session_->transfer().freezable();
   };
   if (!waits()) return;
-  s_.lender().WithdrawLoans();
+  Lender(s_).WithdrawLoans();
   s_.session_->Pump();
   s_.AfterProgress();
   while (waits() && Now() < deadline)
-    s_.waiting().WaitForChange(lock, s_.numbers_.any(), deadline, Signals::kRestart);
+    Waiting(s_).WaitForChange(lock, s_.numbers_.any(), deadline, Signals::kRestart);
 }
 
 // With own() locked, which is free while it waits. The connection has another holder, so that it stays shared
 // meanwhile.
 bool StreamSocket::Giving::ComeToRest(Time deadline) {
-  s_.lender().WithdrawLoans();
+  Lender(s_).WithdrawLoans();
   while (Now() < deadline && !s_.session_->link_ended()) {
     s_.session_->Read();
-    s_.lender().CollectLoans();
-    s_.upkeep().LeadMove();
+    Lender(s_).CollectLoans();
+    Upkeep(s_).LeadMove();
     if (s_.session_->transfer().freezable()) return true;
     s_.share_.with->Keep();  // what the others have of it is old
     s_.share_.with->Unlock();
@@ -57,7 +57,7 @@ bool StreamSocket::Giving::ComeToRest(Time deadline) {
     if (s_.share_.with == nullptr) return false;
     const SharedConnection::View view = s_.share_.with->Lock();
     // Another process has used it meanwhile: what it left is the newest.
-    if (view == SharedConnection::View::kStale ? !s_.holders().ThawShared()
+    if (view == SharedConnection::View::kStale ? !Holders(s_).ThawShared()
                                                : view != SharedConnection::View::kCurrent)
       return false;
   }
@@ -69,8 +69,8 @@ bool StreamSocket::Giving::ComeToRest(Time deadline) {
 bool StreamSocket::Giving::GiveConnection(Giver giver, Guests& guests, Handover::Connection* out) {
   if (!s_.shareable()) return false;
   if (!s_.foreign()) s_.corked_.Push(*s_.session_);
-  if (giver == Giver::kStays) s_.forking().SettleLoans(Time{});
-  if (s_.share_.with == nullptr && !s_.holders().StartSharing()) return false;
+  if (giver == Giver::kStays) Forking(s_).SettleLoans(Time{});
+  if (s_.share_.with == nullptr && !Holders(s_).StartSharing()) return false;
   const Guests::Guest* const guest = guests.Of(&s_.share_.with->arena());
   const SharedConnection::View view = s_.share_.with->Lock();
   bool good = guest != nullptr && s_.share_.with->Add(guest->member);
@@ -78,12 +78,12 @@ bool StreamSocket::Giving::GiveConnection(Giver giver, Guests& guests, Handover:
     s_.session_->Pump();
     good = (s_.session_->transfer().freezable() ||
             (giver == Giver::kGoes && ComeToRest(guests.patience_ends()))) &&
-           s_.holders().FreezeShared();
+           Holders(s_).FreezeShared();
     if (!good && giver == Giver::kStays) {
       good = true;
       // Until what asks for the memory back has had its answer. The helper looks for that.
       s_.share_.with->Keep();
-      s_.upkeep().LeaveToBackground();
+      Upkeep(s_).LeaveToBackground();
     }
   } else {
     // The newest state is there; or its owner leaves it when he can.
@@ -93,7 +93,7 @@ bool StreamSocket::Giving::GiveConnection(Giver giver, Guests& guests, Handover:
     if (s_.share_.with->locked() && guest->watched >= 0) s_.share_.with->Await(guest->member, guest->watched);
     out->arena = guest->number;
     out->number = s_.share_.with->number();
-    out->front = s_.holders().FreezeFront();
+    out->front = Holders(s_).FreezeFront();
   }
   if (s_.share_.with != nullptr && s_.share_.with->locked()) {
     if (!good && guest != nullptr) s_.share_.with->Remove(guest->member);
@@ -162,8 +162,8 @@ bool StreamSocket::Giving::TakeUp(Bytes front) {
   s_.mutex_.set_shared(true);
   const SharedConnection::View view = s_.share_.with->Lock();
   const bool here = (view == SharedConnection::View::kStale || view == SharedConnection::View::kCurrent) &&
-                    s_.holders().ThawShared();
-  if (!here && (view != SharedConnection::View::kElsewhere || !s_.holders().ExpectShared(front))) {
+                    Holders(s_).ThawShared();
+  if (!here && (view != SharedConnection::View::kElsewhere || !Holders(s_).ExpectShared(front))) {
     s_.mutex_.set_shared(false);
     s_.share_.with.reset();
     return false;
@@ -176,12 +176,12 @@ bool StreamSocket::Giving::TakeUp(Bytes front) {
   }
   s_.share_.left_unsent = s_.session_->has_unsent();
   if (!s_.share_.with->HasOthers(/*sure=*/true)) {
-    s_.holders().StopSharing();
+    Holders(s_).StopSharing();
     QuietLinks::Enter(&s_.tended_);
   } else {
     s_.share_.with->Unlock();
   }
-  s_.upkeep().LeaveToBackground();
+  Upkeep(s_).LeaveToBackground();
   return true;
 }
 
@@ -202,7 +202,7 @@ bool StreamSocket::Giving::TakeUpListening(const Handover::Listener& from, const
   s_.listening_.listener = Listener::TakeUp(&s_, from, fds);
   if (s_.listening_.listener == nullptr) return false;
   s_.board_.SetHasOwner(HasOwner(fd));
-  s_.server().EnterListening(fd);
+  Server(s_).EnterListening(fd);
   return true;
 }
 

@@ -34,7 +34,7 @@ constexpr uint64_t kReceiveBufferOfTcp = 128 * 1024;
 // question than TCP would have.
 bool StreamSocket::OptionCalls::FillsReceiveBuffer() const {
   if (s_.share_.with == nullptr || s_.options_.kept.tuning().receive_buffer() != 0) return false;
-  return ReadableAtOnce() >= std::max<uint64_t>(kReceiveBufferOfTcp, s_.limits().LowWater());
+  return ReadableAtOnce() >= std::max<uint64_t>(kReceiveBufferOfTcp, Limits(s_).LowWater());
 }
 
 std::optional<int> StreamSocket::OptionCalls::CountWhereItIs() {
@@ -46,7 +46,7 @@ std::optional<int> StreamSocket::OptionCalls::CountWhereItIs() {
 }
 
 int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
-  Lock lock = holders().LockWithOwner();
+  Lock lock = Holders(*this).LockWithOwner();
   if (request == FIONBIO) {
     if (!MayRead(argument, sizeof(int))) return Fail(EFAULT);
     const bool on = *static_cast<int*>(argument) != 0;
@@ -66,21 +66,22 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
     case FIONREAD:  // SIOCINQ
       // Programs ask until enough is there: what the link has counts, and what the peer offers has to come.
       // Who asks behind each of many reads learns whether to go on.
-      if (const auto there = option_calls().CountWhereItIs()) {
+      if (const auto there = OptionCalls(*this).CountWhereItIs()) {
         answer = *there;
-        express_way().Open(/*inside=*/0);
+        ExpressWay(*this).Open(/*inside=*/0);
         break;
       }
-      if (foreign() || option_calls().ReadableAtOnce() < kStillMuch ||
-          (option_calls().ReadableAtOnce() >= use_.told_readable && !option_calls().FillsReceiveBuffer())) {
+      if (foreign() || OptionCalls(*this).ReadableAtOnce() < kStillMuch ||
+          (OptionCalls(*this).ReadableAtOnce() >= use_.told_readable &&
+           !OptionCalls(*this).FillsReceiveBuffer())) {
         if (!foreign()) {
-          looks().LookAtLink();
-          lender().WantBcopy(UINT64_MAX);
+          Looks(*this).LookAtLink();
+          Lender(*this).WantBcopy(UINT64_MAX);
         }
         AfterProgress();
       }
-      use_.told_readable = option_calls().ReadableAtOnce();
-      express_way().Open(/*inside=*/0);
+      use_.told_readable = OptionCalls(*this).ReadableAtOnce();
+      ExpressWay(*this).Open(/*inside=*/0);
       answer = static_cast<int64_t>(std::min<uint64_t>(use_.told_readable, 0x7fffffff));
       break;
     case SIOCOUTQ:  // TIOCOUTQ
@@ -100,7 +101,7 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
     case SIOCATMARK:
       // A program that asks for nothing else hears of a mark by this. Where something is to be read first
       // there is none here, or it is known.
-      if (option_calls().ReadableAtOnce() == 0 && !urgent_mark_.at_mark(engine())) looks().Look();
+      if (OptionCalls(*this).ReadableAtOnce() == 0 && !urgent_mark_.at_mark(engine())) Looks(*this).Look();
       answer = urgent_mark_.at_mark(engine()) ? 1 : 0;
       break;
     default:

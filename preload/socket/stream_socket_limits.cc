@@ -56,7 +56,7 @@ size_t StreamSocket::Limits::RoomWithin(size_t limit) const {
 
 // What a local link does not take would be copied, and copied again.
 size_t StreamSocket::LinkRoom(size_t wanted) {
-  const size_t room = limits().SendRoom();
+  const size_t room = Limits(*this).SendRoom();
   verbs::FileSource* const source = session_->queue_pair().file_source();
   if (!OnLocalLink() || source == nullptr || queue_pair().unsent_bytes() != 0) return room;
   for (bool asked = false;; asked = true) {
@@ -86,10 +86,10 @@ bool StreamSocket::Limits::AwaitsLinkRoom() const {
 }
 
 void StreamSocket::NoteSendRoom() {
-  const bool awaits = limits().AwaitsLinkRoom();
-  if (awaits || limits().Queued() == 0) return board_.NoteRoom(awaits);
-  const size_t limit = limits().SendLimit();
-  board_.NoteRoom(limits().RoomWithin(limit) < limit / 3);
+  const bool awaits = Limits(*this).AwaitsLinkRoom();
+  if (awaits || Limits(*this).Queued() == 0) return board_.NoteRoom(awaits);
+  const size_t limit = Limits(*this).SendLimit();
+  board_.NoteRoom(Limits(*this).RoomWithin(limit) < limit / 3);
 }
 
 void StreamSocket::AfterBufferSize() {

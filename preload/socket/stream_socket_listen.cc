@@ -62,7 +62,8 @@ int StreamSocket::Listen(int fd, int backlog) {
   if (state_ == State::kSdp || state_ == State::kConnecting) return Fail(EINVAL);
   if (state_ == State::kNew && Confined() && !family_.native)
     BecomePlain(fd, stats::FallbackReason::kCount, {});
-  if (state_ == State::kPlain || (state_ == State::kListening && server().WasShutDown())) return kPassThrough;
+  if (state_ == State::kPlain || (state_ == State::kListening && Server(*this).WasShutDown()))
+    return kPassThrough;
   const int result = real.listen(fd, backlog);
   if (result != 0) return result;
   if (state_ == State::kListening) {
@@ -121,7 +122,7 @@ int StreamSocket::Listen(int fd, int backlog) {
       }
     }
     options_.kept.Apply(fd);
-    server().EnterListening(fd);
+    Server(*this).EnterListening(fd);
     board_.TellChange();
   }
   errno = saved;

@@ -103,7 +103,7 @@ std::optional<int> StreamSocket::Waiting::LookBeforeSleep(Lock& lock, Time deadl
 // Asks to be woken, where that is not so already, and takes what came before that.
 bool StreamSocket::Waiting::TakeBeforeSleep(Awaited awaited) {
   if (s_.queue_pair().pollable() == nullptr) return false;  // the kernel tells of all that comes
-  const bool any = awaited == Awaited::kSolicited && s_.lender().AwaitsSolicitedAlone()
+  const bool any = awaited == Awaited::kSolicited && Lender(s_).AwaitsSolicitedAlone()
                        ? s_.session_->Read(Session::ReadFor::kSolicited)
                        : !s_.session_->MaySleep() && s_.session_->Read();
   s_.AfterProgress();
@@ -119,13 +119,13 @@ void StreamSocket::Waiting::NoteWait(Awaited awaited, const WaitMark& mark, Dura
 
 StreamSocket::Watch::QueueLook StreamSocket::Watch::LookAtQueue(const Wanted& wanted) {
   std::lock_guard lock(s_.mutex_);
-  if (!s_.waiting().LooksBeforeSleep()) return QueueLook::kFound;  // it is another socket by now
+  if (!Waiting(s_).LooksBeforeSleep()) return QueueLook::kFound;  // it is another socket by now
   const auto left = wanted.edges || (wanted.events & POLLIN) == 0 ? std::nullopt : s_.LeftInLink();
   if (left && (*left != 0 || (s_.session_->direct().lends() && (s_.ReadyNow() & POLLIN) != 0)))
     return QueueLook::kFound;
   if (!s_.session_->Poll()) return QueueLook::kNothing;
   s_.AfterProgress();
-  if (!s_.waiting().LooksBeforeSleep()) return QueueLook::kFound;
+  if (!Waiting(s_).LooksBeforeSleep()) return QueueLook::kFound;
   const Board::Edges edges = s_.board_.edges(s_.engine());
   const bool read = edges.read != wanted.read_edge;
   const bool write = edges.write != wanted.write_edge;
@@ -170,7 +170,7 @@ bool StreamSocket::Waiting::RelyOnHelper() {
 
 bool StreamSocket::Watch::EndLook(LookResult result, const verbs::BellName* bell, uint64_t cookie) {
   std::lock_guard lock(s_.mutex_);
-  if (!s_.waiting().LooksBeforeSleep()) return true;
+  if (!Waiting(s_).LooksBeforeSleep()) return true;
   switch (result) {
     case LookResult::kFound:
       ++s_.session_->reads().waits.polled;
@@ -185,26 +185,26 @@ bool StreamSocket::Watch::EndLook(LookResult result, const verbs::BellName* bell
     case LookResult::kInVain:
       break;
   }
-  if (s_.waiting().TakeBeforeSleep(Awaited::kAll)) return true;
-  const bool alone = s_.board_.heard_by_one() && !s_.session_->has_unsent() && !s_.upkeep().ListensForPeer();
-  if (bell == nullptr || !alone || !s_.waiting().MayHearByBell() || s_.waiting().HearByBell(*bell, cookie))
+  if (Waiting(s_).TakeBeforeSleep(Awaited::kAll)) return true;
+  const bool alone = s_.board_.heard_by_one() && !s_.session_->has_unsent() && !Upkeep(s_).ListensForPeer();
+  if (bell == nullptr || !alone || !Waiting(s_).MayHearByBell() || Waiting(s_).HearByBell(*bell, cookie))
     return false;
-  s_.looks().Look();
+  Looks(s_).Look();
   return true;
 }
 
 void StreamSocket::Watch::TakeRung(bool polled) {
   const Lock lock(s_.mutex_);
-  s_.holders().OnlyLooks();
+  Holders(s_).OnlyLooks();
   if (!s_.usable()) return;
   const bool alone = polled && s_.board_.heard_by_one();
   if (alone && s_.ComesDirect()) return;  // the set reports it where it is
-  alone ? (void)s_.looks().LookAtLink(/*takes=*/false, Session::PollFor::kSleep) : s_.looks().Look();
+  alone ? (void)Looks(s_).LookAtLink(/*takes=*/false, Session::PollFor::kSleep) : Looks(s_).Look();
 }
 
 void StreamSocket::Watch::NoteSlept(Duration lasted, WokenBy by) {
   std::lock_guard lock(s_.mutex_);
-  if (!s_.waiting().LooksBeforeSleep()) return;
+  if (!Waiting(s_).LooksBeforeSleep()) return;
   switch (by) {
     case WokenBy::kThis:
       ++s_.session_->reads().waits.slept;
@@ -218,7 +218,7 @@ void StreamSocket::Watch::NoteSlept(Duration lasted, WokenBy by) {
 
 void StreamSocket::Watch::NoteSleptUnlooked(WokenBy by) {
   std::lock_guard lock(s_.mutex_);
-  if (by == WokenBy::kThis && s_.waiting().LooksBeforeSleep()) ++s_.session_->reads().waits.slept;
+  if (by == WokenBy::kThis && Waiting(s_).LooksBeforeSleep()) ++s_.session_->reads().waits.slept;
 }
 
 }  // namespace sdp::preload

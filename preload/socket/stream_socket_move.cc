@@ -16,7 +16,7 @@ namespace sdp::preload {
 // Offers have ended with what they moved: the engine leaves the link without them.
 void StreamSocket::Upkeep::LeadMove() {
   if (!s_.session_->moving()) return;
-  s_.lender().CollectLoans();
+  Lender(s_).CollectLoans();
   // The engine counts announcements of urgent data anew: what the owner was told is of another connection.
   if (s_.session_->moves().Lead(s_.names_.sdp_peer.length != 0 ? s_.names_.sdp_peer : s_.names_.peer))
     s_.urgent_mark_.ForgetAnnouncements();

@@ -111,7 +111,7 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
   Lock lock(mutex_);
   if (state_ == State::kConnecting) return Fail(ENOTCONN);
   if (state_ != State::kSdp) return real.getpeername(fd, address, length);
-  if (!foreign() && !session_->reads().Lately()) looks().LookToTheEnd();  // TCP knows of what has come
+  if (!foreign() && !session_->reads().Lately()) Looks(*this).LookToTheEnd();  // TCP knows of what has come
   const Session& known = *session_.last_known();
   const engine::State engine_state = known.engine().state();
   const bool over = engine_state == engine::State::kAborted || engine_state == engine::State::kClosed;
@@ -122,21 +122,21 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
 }
 
 int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t* length) {
-  const Lock lock = holders().LockWithOwner();
+  const Lock lock = Holders(*this).LockWithOwner();
   if (level == SOL_SOCKET && name == SO_ERROR && MayWrite(length, sizeof *length) &&
       static_cast<int>(*length) >= 0) {
-    if (state_ == State::kSdp) looks().LookToTheEnd();
+    if (state_ == State::kSdp) Looks(*this).LookToTheEnd();
     if (tcp_.pending_error != 0) return PutInt(tcp_.TakeError(), value, length);
     if (state_ == State::kConnecting || state_ == State::kSdp) return PutInt(0, value, length);
   }
-  if (option_calls().IsTuning(level, name)) return option_calls().GetTuning(name, value, length);
+  if (OptionCalls(*this).IsTuning(level, name)) return OptionCalls(*this).GetTuning(name, value, length);
   if (family_.native) {
     if (level == SOL_SOCKET && name == SO_DOMAIN) return PutInt(kFamilySdp, value, length);
     if (level == kLevelSdp && name == kSdpLastBindError) return PutInt(0, value, length);
     if (level == kLevelSdp) level = IPPROTO_TCP;
   }
   if (level == SOL_SOCKET && name == SO_PEERNAME && state_ == State::kSdp)
-    return option_calls().PutPeerName(value, length);
+    return OptionCalls(*this).PutPeerName(value, length);
   if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && options_.v6only && state_ == State::kSdp &&
       MayWrite(length, sizeof *length)) {
     *length = std::min<socklen_t>(*length, sizeof(int));  // ipv6(7)'s lengths are unsigned
@@ -147,13 +147,13 @@ int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t
     if (state_ == State::kListening)
       return GetTcpInfoListening(fd, static_cast<uint32_t>(listening_.listener->waiting()), value, length);
     if (state_ == State::kSdp) {
-      if (!foreign()) looks().LookForRefusal();
-      return option_calls().GetStreamInfo(fd, value, length);
+      if (!foreign()) Looks(*this).LookForRefusal();
+      return OptionCalls(*this).GetStreamInfo(fd, value, length);
     }
   }
   // It would take the link's bytes.
   if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE && state_ == State::kSdp)
-    return option_calls().ReceiveNothingMapped(value, length);
+    return OptionCalls(*this).ReceiveNothingMapped(value, length);
   switch (options_.kept.Get(level, name, value, length)) {
     case KeptOptions::Answer::kKept:
       return 0;
@@ -180,11 +180,11 @@ int StreamSocket::OptionCalls::PutPeerName(void* value, socklen_t* length) const
 }
 
 int StreamSocket::OptionCalls::GetStreamInfo(int fd, void* value, socklen_t* length) {
-  s_.looks().Look();
+  Looks(s_).Look();
   const engine::Engine& e = s_.engine();
   const Session& known = *s_.session_.last_known();
   const engine::Stats& s = e.stats();
-  const uint64_t unsent = s_.corked_.size() + s_.limits().Queued();
+  const uint64_t unsent = s_.corked_.size() + Limits(s_).Queued();
   const StreamFacts facts{
       .tcp_state = static_cast<uint8_t>(
           s_.InCloseWait() ? TCP_CLOSE_WAIT : TcpState(e, known.link_ended(), known.has_unsent())),
@@ -206,7 +206,7 @@ int StreamSocket::OptionCalls::ReceiveNothingMapped(void* value, socklen_t* leng
     return Fail(EINVAL);
   std::memcpy(&request, value, given);
   if (request.address % 4096 != 0) return Fail(EINVAL);
-  s_.looks().Look();
+  Looks(s_).Look();
   const auto waiting = static_cast<uint32_t>(std::min<uint64_t>(s_.engine().readable_bytes(), 0x7fffffff));
   request.to_be_read = std::min(request.length, waiting);
   request.length = 0;
@@ -218,8 +218,8 @@ int StreamSocket::OptionCalls::ReceiveNothingMapped(void* value, socklen_t* leng
 }
 
 int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, socklen_t length) {
-  Lock lock = holders().LockWithOwner();
-  if (option_calls().IsTuning(level, name)) return option_calls().SetTuning(name, value, length);
+  Lock lock = Holders(*this).LockWithOwner();
+  if (OptionCalls(*this).IsTuning(level, name)) return OptionCalls(*this).SetTuning(name, value, length);
   if (family_.native && level == kLevelSdp) level = IPPROTO_TCP;
   // A name or a number that is none is the kernel's to refuse.
   const int least = level == IPPROTO_TCP && name == TCP_ULP ? 1 : static_cast<int>(sizeof(int));
@@ -235,7 +235,7 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
   }
   switch (options_.kept.Set(fd, level, name, value, length)) {
     case KeptOptions::Answer::kKept:
-      option_calls().AfterKeptOption(fd, level, name);
+      OptionCalls(*this).AfterKeptOption(fd, level, name);
       return 0;
     case KeptOptions::Answer::kFailed:
       return -1;
@@ -267,9 +267,9 @@ void StreamSocket::OptionCalls::AfterKeptOption(int fd, int level, int name) {
   if (!s_.usable()) return;
   if (level == SOL_SOCKET && name == SO_OOBINLINE)
     s_.session_->engine().SetOutOfBandInline(s_.options_.kept.out_of_band_inline());
-  if (level == SOL_SOCKET && name == SO_RCVLOWAT) s_.looks().TakeUntold();
+  if (level == SOL_SOCKET && name == SO_RCVLOWAT) Looks(s_).TakeUntold();
   const bool enough = s_.engine().peer_closed() || (s_.engine().readable_bytes() > 0 &&
-                                                    s_.engine().readable_bytes() >= s_.limits().LowWater());
+                                                    s_.engine().readable_bytes() >= Limits(s_).LowWater());
   if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
     if (enough) s_.board_.Bump();
     s_.AfterProgress();  // what the peer offers may have to come by itself now
@@ -278,7 +278,7 @@ void StreamSocket::OptionCalls::AfterKeptOption(int fd, int level, int name) {
       (name == TCP_CORK ? !s_.options_.kept.cork() : name == TCP_NODELAY)) {
     s_.corked_.Push(*s_.session_);
     s_.AfterProgress();
-    s_.upkeep().LeaveToBackground();
+    Upkeep(s_).LeaveToBackground();
   }
 }
 

@@ -56,7 +56,7 @@ StreamSocket::StreamSocket(int domain, int fd, std::unique_ptr<Session> session,
   EnterSdp(std::move(session), local, peer, stats::Role::kAccepting);
 }
 
-StreamSocket::~StreamSocket() { departure().DropSession(); }
+StreamSocket::~StreamSocket() { Departure(*this).DropSession(); }
 
 void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer,
                             stats::Role role) {
@@ -68,7 +68,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   } else {
     options_.kept.ForgoCongestionControl(numbers_.any());
   }
-  option_calls().ApplyBcopyThreshold();
+  OptionCalls(*this).ApplyBcopyThreshold();
   options_.log = {};
   names_.local = local;
   names_.peer = peer;
@@ -80,7 +80,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   PrepareToThrow();
   report_.Open(Statistics(), *session_, names());
   AfterProgress();
-  upkeep().LeaveToBackground();
+  Upkeep(*this).LeaveToBackground();
   QuietLinks::Enter(&tended_);
 }
 
@@ -148,9 +148,9 @@ void StreamSocket::RanOutOfMemory(int fd) {
 
 int StreamSocket::TakeErrorAhead() {
   const Lock lock(mutex_);
-  holders().OnlyLooks();
+  Holders(*this).OnlyLooks();
   if (!usable()) return 0;
-  looks().LookToTheEnd();
+  Looks(*this).LookToTheEnd();
   return tcp_.TakeError();
 }
 
@@ -166,10 +166,10 @@ void StreamSocket::ReportLater(int error) {
 
 void StreamSocket::Watch::Progress(bool polled) {
   std::lock_guard lock(s_.mutex_);
-  s_.holders().OnlyLooks();
+  Holders(s_).OnlyLooks();
   if (!s_.usable()) return;
   // Else the set reports it where it is.
-  if (!polled || !s_.board_.heard_by_one() || !s_.ComesDirect()) s_.looks().TakeFromLink();
+  if (!polled || !s_.board_.heard_by_one() || !s_.ComesDirect()) Looks(s_).TakeFromLink();
 }
 
 // A TCP link stays ready for the rest: the core's own cache would lose more before the program takes it.
@@ -227,7 +227,7 @@ void StreamSocket::Looks::GlanceAtLink() {
 // it take the bytes back, that call finds an error (RingReader::Look), and does not block.
 std::optional<uint64_t> StreamSocket::LeftInLink() const {
   const bool may_stay =
-      TakesDirect() && engine().writable() && limits().LowWater() == 1 && !tcp_.receive_shut;
+      TakesDirect() && engine().writable() && Limits(*this).LowWater() == 1 && !tcp_.receive_shut;
   return may_stay ? session_->direct().BytesInLink() : std::nullopt;
 }
 
@@ -235,15 +235,15 @@ std::optional<uint64_t> StreamSocket::LeftInLink() const {
 
 void StreamSocket::AfterProgress(bool publish) {
   if (foreign()) return;  // since a sleep: what is known of it here is old
-  if (lending_.offered()) lender().CollectLoans();
-  if (session_->moving() || session_->moves().stepped()) upkeep().FollowMove();
+  if (lending_.offered()) Lender(*this).CollectLoans();
+  if (session_->moving() || session_->moves().stepped()) Upkeep(*this).FollowMove();
   const engine::Engine& e = engine();
   if (tcp_.receive_shut && e.refused_data()) AnswerRefused();
-  if (board_.observed()) lender().WantBcopy(limits().LowWater());
+  if (board_.observed()) Lender(*this).WantBcopy(Limits(*this).LowWater());
   if (!tcp_.abort_noted && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();
   NoteSendRoom();
   const bool changed = board_.Compare(e);
-  if (changed) urgent().TellOwner();
+  if (changed) Urgent(*this).TellOwner();
   if (board_.observed()) board_.TellObservers(*session_, WatchEvents(), changed);
   if (publish) report_.Publish(*session_, names());
 }

@@ -6,8 +6,8 @@
 
 namespace sdp::preload {
 
-void StreamSocket::Tended::LookIfUnread(Time since) { socket_->upkeep().LookIfUnread(since); }
-void StreamSocket::Tended::TakeUnread() { socket_->upkeep().TakeUnread(); }
+void StreamSocket::Tended::LookIfUnread(Time since) { Upkeep(*socket_).LookIfUnread(since); }
+void StreamSocket::Tended::TakeUnread() { Upkeep(*socket_).TakeUnread(); }
 
 // A process that shares the connection, and has as much unread as it may take off the link, enters the link
 // again with its next call (EnterShared).
@@ -26,11 +26,11 @@ void StreamSocket::Upkeep::LookIfUnread(Time since) {
   if (known.moving() || known.reads().Since(since, known.recorder())) return;
   // A device tells only of what comes after the queue was asked for that.
   if (verbs::Pollable* const pollable = s_.share_.with == nullptr ? known.queue_pair().pollable() : nullptr) {
-    if (!pollable->always_told()) s_.waiting().TakeBeforeSleep(Awaited::kAll);
+    if (!pollable->always_told()) Waiting(s_).TakeBeforeSleep(Awaited::kAll);
     pollable->GiveBack();
     if (known.link_ended()) return QuietLinks::Leave(&s_.tended_);
   }
-  if (!s_.waiting().LeaveBell() && QuietLinks::Watch(&s_.tended_, s_.LinkOf(s_.LinkFd()))) return;
+  if (!Waiting(s_).LeaveBell() && QuietLinks::Watch(&s_.tended_, s_.LinkOf(s_.LinkFd()))) return;
   own.unlock();
   TakeUnread();
 }
@@ -39,7 +39,7 @@ void StreamSocket::Upkeep::TakeUnread() {
   const Lock lock(s_.mutex_);
   if (s_.tended_.relied_on()) s_.board_.WakeAll();
   if (HasQuietLink() && !s_.foreign()) {
-    if (!s_.session_->moving()) s_.holders().OnlyLooks();
+    if (!s_.session_->moving()) Holders(s_).OnlyLooks();
     s_.session_->Read();
     s_.AfterProgress();
     LeaveToBackground();

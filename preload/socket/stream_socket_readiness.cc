@@ -16,8 +16,8 @@
 namespace sdp::preload {
 
 short StreamSocket::ReadyNow() const {
-  return ReadyEvents(tcp_view(), {.low_water = limits().LowWater(),
-                                  .writable = limits().Writable(),
+  return ReadyEvents(tcp_view(), {.low_water = Limits(*this).LowWater(),
+                                  .writable = Limits(*this).Writable(),
                                   .urgent = urgent_mark_.urgent(engine()),
                                   .told = tcp_.has_queued_message(),
                                   .close_wait = InCloseWait()});
@@ -25,10 +25,10 @@ short StreamSocket::ReadyNow() const {
 
 void StreamSocket::Watch::AskConnection(Readiness* readiness) {
   const std::optional<uint64_t> left = s_.LeftInLink();
-  if (!left) s_.session_->direct().lends() ? (void)s_.looks().LookAtLink() : (void)s_.looks().TakeUntold();
+  if (!left) s_.session_->direct().lends() ? (void)Looks(s_).LookAtLink() : (void)Looks(s_).TakeUntold();
   if (s_.queue_pair().pollable() == nullptr)
-    s_.looks().LookForRefusal();  // a device's queue is looked at before a sleep, and counted
-  s_.lender().WantBcopy(s_.limits().LowWater());
+    Looks(s_).LookForRefusal();  // a device's queue is looked at before a sleep, and counted
+  Lender(s_).WantBcopy(Limits(s_).LowWater());
   if (s_.board_.full()) {
     verbs::FileSource* const file_source = s_.session_->queue_pair().file_source();
     if (file_source != nullptr && file_source->TakeRoom()) s_.NoteSendRoom();
@@ -36,7 +36,7 @@ void StreamSocket::Watch::AskConnection(Readiness* readiness) {
   readiness->events = s_.ReadyNow();
   readiness->watch = s_.WatchEvents();
   readiness->link_fd = s_.LinkOf(-1);
-  readiness->looked = s_.waiting().LooksBeforeSleep();
+  readiness->looked = Waiting(s_).LooksBeforeSleep();
   readiness->device = readiness->looked && s_.queue_pair().pollable() != nullptr;
   if (readiness->looked) readiness->look = s_.use_.poll_budget.Next();
   readiness->read_ahead = readiness->shared && s_.engine().readable_bytes() >= kReadAheadOfShared;
@@ -49,16 +49,16 @@ void StreamSocket::Watch::AskConnection(Readiness* readiness) {
     // The call that takes the message counts the edge. An end of the connection takes the message first.
     ++readiness->read_edge;
   }
-  s_.express_way().Open(/*inside=*/0);
+  ExpressWay(s_).Open(/*inside=*/0);
 }
 
 StreamSocket::Watch::Readiness StreamSocket::Watch::GetReadiness() {
   if (const auto readiness = ReadinessExpress()) return *readiness;
   Lock lock(s_.mutex_);
-  s_.holders().OnlyLooks();
-  if (s_.state_ == State::kConnecting) s_.connector().StepAttempt();
+  Holders(s_).OnlyLooks();
+  if (s_.state_ == State::kConnecting) Connector(s_).StepAttempt();
   if (s_.usable()) {
-    s_.lender().MendJump(lock, s_.numbers_.any(), __builtin_frame_address(0));
+    Lender(s_).MendJump(lock, s_.numbers_.any(), __builtin_frame_address(0));
   }
   Readiness readiness{.state = s_.state_, .shared = s_.share_.with != nullptr};
   if (s_.usable()) {
@@ -85,7 +85,7 @@ bool StreamSocket::Watch::TakeOnConnections() {
   std::lock_guard lock(s_.mutex_);
   if (s_.state_ != State::kListening) return false;
   if (s_.listening_.listener->TakeOn()) return true;
-  (void)s_.server().WasShutDown();
+  (void)Server(s_).WasShutDown();
   return false;
 }
 
@@ -110,29 +110,29 @@ void StreamSocket::Watch::AddWaiter(Waiter* waiter, iwarp::Bell* bell) {
   if (s_.usable()) s_.corked_.PushStream(*s_.session_);
   s_.board_.Add(waiter);
   // What has come already the caller finds before it sleeps.
-  if (bell != nullptr && s_.waiting().MayHearByBell()) {
-    s_.waiting().HearByBell(bell->name());
-  } else if (s_.waiting().LeaveBell()) {
-    s_.looks().Look();
+  if (bell != nullptr && Waiting(s_).MayHearByBell()) {
+    Waiting(s_).HearByBell(bell->name());
+  } else if (Waiting(s_).LeaveBell()) {
+    Looks(s_).Look();
   }
 }
 
 void StreamSocket::Watch::RemoveWaiter(Waiter* waiter) {
   std::lock_guard lock(s_.mutex_.own());
   s_.board_.Remove(waiter);
-  if (!s_.waiting().LeaveBell()) return;
+  if (!Waiting(s_).LeaveBell()) return;
   // The bell was rung. What came may stay in the link, unless another thread, or an epoll set, is to hear of
   // it.
-  if (!s_.board_.empty() || !s_.ComesDirect()) s_.looks().Look();
+  if (!s_.board_.empty() || !s_.ComesDirect()) Looks(s_).Look();
 }
 
 StreamSocket::State StreamSocket::Watch::AddObserver(ReadinessObserver* observer, int fd) {
   if (ObserveExpress(observer, fd)) return State::kSdp;
   std::lock_guard lock(s_.mutex_);
   if (s_.state_ == State::kPlain) return State::kPlain;
-  bool taken = s_.usable() && s_.looks().TakeUntold();
-  if (s_.waiting().LeaveBell()) {  // it belongs to another observer
-    s_.looks().Look();
+  bool taken = s_.usable() && Looks(s_).TakeUntold();
+  if (Waiting(s_).LeaveBell()) {  // it belongs to another observer
+    Looks(s_).Look();
     taken = true;
   }
   const short watch = s_.usable() ? s_.WatchEvents() : -1;
@@ -147,7 +147,7 @@ void StreamSocket::Watch::RemoveObserver(ReadinessObserver* observer, int fd) {
   if (ForgetExpress(observer, fd)) return;
   std::lock_guard lock(s_.mutex_);
   s_.board_.Forget(observer, fd);
-  if (s_.state_ == State::kSdp && s_.waiting().LeaveBell()) s_.looks().Look();
+  if (s_.state_ == State::kSdp && Waiting(s_).LeaveBell()) Looks(s_).Look();
 }
 
 }  // namespace sdp::preload

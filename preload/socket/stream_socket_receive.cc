@@ -94,7 +94,7 @@ class StreamSocket::Receiving {
 ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) {
   size_t taken = 0;
   if (count == 1) {
-    if (const auto received = express_way().Receive(*iov, flags, &taken)) {
+    if (const auto received = ExpressWay(*this).Receive(*iov, flags, &taken)) {
       if (out_flags != nullptr) *out_flags = 0;
       return *received;
     }
@@ -111,8 +111,8 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
 
 ssize_t StreamSocket::Receiving::Run(Call& call, int flags, int* out_flags) {
   call_ = &call;
-  if ((flags & MSG_OOB) != 0) return s_.urgent().ReceiveOutOfBand(room_.Rest(), flags, out_flags);
-  wanted_ = (flags & MSG_WAITALL) != 0 ? total_ : std::min(total_, s_.limits().LowWater());
+  if ((flags & MSG_OOB) != 0) return Urgent(s_).ReceiveOutOfBand(room_.Rest(), flags, out_flags);
+  wanted_ = (flags & MSG_WAITALL) != 0 ? total_ : std::min(total_, Limits(s_).LowWater());
   may_lend_ = call.blocks() && !peek_ && !s_.tcp_.receive_shut && !truncates_;
   // 9.3: never for MSG_WAITALL.
   lends_ahead_ = may_lend_ && wanted_ < total_ && AwaitsReadersMemory();
@@ -129,7 +129,7 @@ ssize_t StreamSocket::Receiving::Run(Call& call, int flags, int* out_flags) {
   }
   if (!peek_ && done_ > 0) s_.urgent_mark_.NoteRead();  // the next one is another
   const ssize_t received = call.Done(done_);
-  s_.express_way().Open(/*inside=*/1);
+  ExpressWay(s_).Open(/*inside=*/1);
   return received;
 }
 
@@ -151,7 +151,7 @@ StreamSocket::Step StreamSocket::Receiving::TakeReadable() {
   const engine::Engine& e = s_.engine();
   const auto stops = [&] { return !peek_ && done_ > 0 && e.at_mark(); };
   // The handler of a SIGURG that came meanwhile is first.
-  if (!peek_ && done_ == 0 && e.at_mark() && !(slept_ && s_.board_.has_owner())) s_.urgent().PassMark();
+  if (!peek_ && done_ == 0 && e.at_mark() && !(slept_ && s_.board_.has_owner())) Urgent(s_).PassMark();
   if (peek_) done_ = 0;
   if (stops()) return Step::kDone;
   if (e.readable_bytes() == 0 && takes_direct()) done_ += s_.session_->direct().Receive(&room_);
@@ -190,12 +190,12 @@ StreamSocket::Step StreamSocket::Receiving::ByLoan() {
     return Step::kAgain;
   }
   if (wish != engine::SinkWish::kRead && !ahead) {
-    if (done_ < (peek_ ? total_ : wanted_)) s_.lender().WantBcopy(peek_ ? total_ : 1);
+    if (done_ < (peek_ ? total_ : wanted_)) Lender(s_).WantBcopy(peek_ ? total_ : 1);
     return Step::kGoOn;
   }
   int error = 0;
-  const auto moved = s_.lender().ReceiveLent(*call_, front, wish == engine::SinkWish::kAdvertise, &error);
-  if (!moved) s_.lender().WantBcopy(1);  // this call cannot read what the peer offers: the peer is to send it
+  const auto moved = Lender(s_).ReceiveLent(*call_, front, wish == engine::SinkWish::kAdvertise, &error);
+  if (!moved) Lender(s_).WantBcopy(1);  // this call cannot read what the peer offers: the peer is to send it
   lends_ahead_ = lends_ahead_ && !ahead;
   room_.Advance(moved.value_or(0));
   done_ += moved.value_or(0);
@@ -221,7 +221,7 @@ StreamSocket::Step StreamSocket::Receiving::LookForMore() {
     if (!more) return Step::kDone;
     looked_ = true;
     const bool comes = takes_direct() && s_.session_->direct().Comes();
-    return comes || s_.looks().LookAtLink(/*takes=*/true) ? Step::kAgain : Step::kDone;
+    return comes || Looks(s_).LookAtLink(/*takes=*/true) ? Step::kAgain : Step::kDone;
   }
   const bool at_mark = peek_ && done_ > 0 && done_ < std::min<uint64_t>(total_, s_.engine().readable_bytes());
   return at_mark ? Step::kDone : Step::kGoOn;
@@ -237,7 +237,7 @@ StreamSocket::Step StreamSocket::Receiving::End() {
     case ReceiveEnd::kShut:
       if (looked_) return Step::kDone;
       looked_ = true;
-      s_.looks().LookAtLink(/*takes=*/true);
+      Looks(s_).LookAtLink(/*takes=*/true);
       return Step::kAgain;
     case ReceiveEnd::kEndOfStream:
       return Step::kDone;
@@ -246,11 +246,11 @@ StreamSocket::Step StreamSocket::Receiving::End() {
   }
   // The wait for a TCP link looks first, except in a stream of large messages.
   const bool waits_at_once = call_->blocks() && s_.queue_pair().pollable() == nullptr &&
-                             !s_.session_->reads().in_bulk() && s_.waiting().LooksBeforeSleep();
+                             !s_.session_->reads().in_bulk() && Waiting(s_).LooksBeforeSleep();
   if (looked_ || waits_at_once) return Step::kGoOn;
   looked_ = true;
   const auto wanted = call_->blocks() ? Session::PollFor::kSleep : Session::PollFor::kNow;
-  if (s_.looks().LookAtLink(/*takes=*/true, wanted) || !s_.waiting().LooksBeforeSleep()) return Step::kAgain;
+  if (Looks(s_).LookAtLink(/*takes=*/true, wanted) || !Waiting(s_).LooksBeforeSleep()) return Step::kAgain;
   return Step::kGoOn;
 }
 
@@ -258,9 +258,9 @@ StreamSocket::Step StreamSocket::Receiving::AwaitData() {
   s_.corked_.PushStream(*s_.session_);
   if (!call_->blocks()) {
     if (done_ > 0) return Step::kDone;
-    s_.upkeep().LeaveToBackground();
+    Upkeep(s_).LeaveToBackground();
     s_.use_.found_nothing = CoarseNow();
-    s_.express_way().Open(/*inside=*/1);
+    ExpressWay(s_).Open(/*inside=*/1);
     errno = EAGAIN;
     return Step::kFailed;
   }

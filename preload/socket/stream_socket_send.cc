@@ -83,7 +83,7 @@ class StreamSocket::Sending {
 
 ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   if (count == 1) {
-    if (const auto sent = express_way().Send(*iov, flags)) return *sent;
+    if (const auto sent = ExpressWay(*this).Send(*iov, flags)) return *sent;
   }
   const SignalEnd::NoReturn on_end;
   if ((flags & MSG_ZEROCOPY) != 0) [[unlikely]]
@@ -94,7 +94,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
 }
 
 ssize_t StreamSocket::Sending::Run(std::span<const iovec> pieces) {
-  if (!call_.blocks()) promised_ = s_.limits().Writable();
+  if (!call_.blocks()) promised_ = Limits(s_).Writable();
   LookAhead();
   if (Keeps(pieces)) return static_cast<ssize_t>(total_);
   s_.share_.reader_elsewhere_until = kNever;
@@ -112,18 +112,18 @@ ssize_t StreamSocket::Sending::Run(std::span<const iovec> pieces) {
   }
   TakeCredit();
   const ssize_t sent = call_.Done(done());
-  s_.express_way().Open(/*inside=*/1);
+  ExpressWay(s_).Open(/*inside=*/1);
   return sent == 0 && total_ > 0 ? Fail(EAGAIN) : sent;
 }
 
 // What TCP would know before it takes anything.
 void StreamSocket::Sending::LookAhead() {
-  if (total_ == 0) return s_.looks().LookToTheEnd();
+  if (total_ == 0) return Looks(s_).LookToTheEnd();
   if (s_.use_.calls - s_.use_.calls_at_glance >= kCallsBetweenGlances) {
     s_.use_.calls_at_glance = s_.use_.calls;
-    s_.looks().GlanceAtLink();
+    Looks(s_).GlanceAtLink();
   }
-  s_.looks().LookForRefusal();
+  Looks(s_).LookForRefusal();
 }
 
 bool StreamSocket::Sending::Keeps(std::span<const iovec> pieces) {
@@ -146,7 +146,7 @@ bool StreamSocket::Sending::IsInStream() {
 bool StreamSocket::Sending::Cork(std::span<const iovec> pieces, bool in_stream) {
   if (s_.share_.with != nullptr) return false;  // the others would not know of it
   Corked& corked = s_.corked_;
-  if (!corked.Fits(s_.session_->engine(), total_, s_.limits().SendRoom(), config().send_buffer)) {
+  if (!corked.Fits(s_.session_->engine(), total_, Limits(s_).SendRoom(), config().send_buffer)) {
     if (corked.in_stream()) s_.use_.writes.NoteFull();
     return false;
   }
@@ -167,7 +167,7 @@ std::optional<ssize_t> StreamSocket::Sending::End() {
   if (!s_.CannotSend()) [[likely]]
     return std::nullopt;
   if (done() > 0) return call_.Done(done());
-  if (s_.tcp_.pending_error == 0) s_.looks().LookToTheEnd();  // a reset comes before that
+  if (s_.tcp_.pending_error == 0) Looks(s_).LookToTheEnd();  // a reset comes before that
   if (s_.tcp_.pending_error != 0) return call_.Failed(s_.tcp_.TakeError());
   return s_.InCloseWait() ? ToNobody() : call_.Failed(EPIPE);
 }
@@ -179,7 +179,7 @@ StreamSocket::Step StreamSocket::Sending::ByLoan() {
   if (front.empty()) return Step::kGoOn;
   if (!s_.engine().wants_source(front.size())) return Step::kGoOn;
   int error = 0;
-  data_.Advance(s_.lender().SendLent(call_, front, &error));
+  data_.Advance(Lender(s_).SendLent(call_, front, &error));
   if (error == EAGAIN && Now() < call_.Deadline()) error = 0;
   if (call_.After(error) == Call::Woke::kOver) return Step::kOver;
   if (data_.left() == 0) return Step::kDone;
@@ -193,7 +193,7 @@ StreamSocket::Step StreamSocket::Sending::ByCopy() {
     // A write of more pieces than one Rest() names goes on; its out-of-band byte is the very last.
     const size_t left = data_.left();
     size_t room = SIZE_MAX;
-    if (!flags_.out_of_band) room = left < kLeastRoom ? s_.limits().SendRoom() : s_.LinkRoom(left);
+    if (!flags_.out_of_band) room = left < kLeastRoom ? Limits(s_).SendRoom() : s_.LinkRoom(left);
     if (room == 0) {
       s_.NoteSendRoom();
       break;
@@ -218,7 +218,7 @@ void StreamSocket::Sending::TakeCredit() {
     return;
   const Time now = Now();
   if (now < s_.use_.look_for_credit) return;
-  if (!s_.looks().LookAtLink()) s_.use_.look_for_credit = now + kBetweenLooksForCredit;
+  if (!Looks(s_).LookAtLink()) s_.use_.look_for_credit = now + kBetweenLooksForCredit;
 }
 
 // The link has ended, and no thread has read that yet. Nothing: what was sent before counts.
@@ -236,7 +236,7 @@ std::optional<ssize_t> StreamSocket::Sending::EndOfLink() {
 // takes no more.
 StreamSocket::Step StreamSocket::Sending::AwaitRoom() {
   const bool copies_all = flags_.buffering == engine::Buffering::kFull;
-  if (!std::exchange(looked_, true) && s_.looks().LookAtLink() && (s_.limits().Writable() || s_.CannotSend()))
+  if (!std::exchange(looked_, true) && Looks(s_).LookAtLink() && (Limits(s_).Writable() || s_.CannotSend()))
     return Step::kAgain;
   if (!call_.blocks()) {
     // Room was promised where there is no credit: it is taken by copying, or the caller would be told EAGAIN
@@ -249,7 +249,7 @@ StreamSocket::Step StreamSocket::Sending::AwaitRoom() {
   Call::Woke woke = call_.Sleep(credit_until_);
   if (woke == Call::Woke::kLate && !copies_all) {
     flags_.buffering = engine::Buffering::kFull;
-  } else if (woke == Call::Woke::kLate && !s_.limits().Writable()) {
+  } else if (woke == Call::Woke::kLate && !Limits(s_).Writable()) {
     woke = call_.Sleep();
   }
   return woke == Call::Woke::kOver ? Step::kOver : Step::kAgain;

@@ -49,10 +49,10 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
   // The link's descriptor has the mode of the program's: in blocking mode sendfile would sleep with the lock
   // held. Behind a filter only the calls of the one way are known to be allowed.
   if (!usable() || Confined() || !numbers_.IsNonblocking(fd)) return 0;
-  lender().MendJump(lock, fd, __builtin_frame_address(0));
+  Lender(*this).MendJump(lock, fd, __builtin_frame_address(0));
   ++use_.calls;
   const Bytes names = Names();
-  const bool promised = limits().Writable();
+  const bool promised = Limits(*this).Writable();
   size_t sent = 0;
   bool looked = false;
   bool link_full = false;
@@ -70,7 +70,7 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
     verbs::FileSource* const source = session_->queue_pair().file_source();
     if (source == nullptr) break;
     const size_t room = LinkRoom(count - sent);
-    link_full = room == 0 && limits().AwaitsLinkRoom();
+    link_full = room == 0 && Limits(*this).AwaitsLinkRoom();
     if (room == 0) break;
     const verbs::FileRange range = {.name = names.first(std::min({count - sent, kStep, room})),
                                     .fd = file,
@@ -89,10 +89,10 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
     AfterProgress();
   }
   AfterProgress();
-  upkeep().LeaveToBackground();
+  Upkeep(*this).LeaveToBackground();
   if (sent > 0 || count == 0) return static_cast<ssize_t>(sent);
   if (link_full) {
-    looks().GlanceAtLink();
+    Looks(*this).GlanceAtLink();
     return Fail(tcp_.pending_error != 0 ? tcp_.TakeError() : EAGAIN);
   }
   if (!looked || promised || tcp_.pending_error != 0 || session_->end_unread() ||

@@ -29,8 +29,8 @@ constexpr Duration kPatienceForOwner = std::chrono::seconds(2);
 
 }  // namespace
 
-void SocketMutex::Enter() { socket_->holders().EnterShared(); }
-void SocketMutex::Leave() { socket_->holders().LeaveShared(); }
+void SocketMutex::Enter() { StreamSocket::Holders(*socket_).EnterShared(); }
+void SocketMutex::Leave() { StreamSocket::Holders(*socket_).LeaveShared(); }
 
 void StreamSocket::Holders::EnterShared() {
   SharedConnection::View view = s_.share_.with->Lock();
@@ -54,7 +54,7 @@ void StreamSocket::Holders::EnterShared() {
     // looked for that in another way.
     if (s_.state_ == State::kSdp) {
       s_.AfterProgress();
-      s_.upkeep().LeaveToBackground();
+      Upkeep(s_).LeaveToBackground();
       QuietLinks::Enter(&s_.tended_);
     }
     return;
@@ -208,14 +208,14 @@ void StreamSocket::Holders::ForgetShared() {
 }
 
 void StreamSocket::PrepareConfinement(int fd) {
-  const Lock lock = holders().LockWithOwner();
+  const Lock lock = Holders(*this).LockWithOwner();
   if (usable()) report_.PublishLate(*session_, names());
   if (usable() && session_->moving()) {
     session_->moves().End();
     AfterProgress();
   }
   // From here on no thread can be woken by its bell.
-  if (state_ == State::kSdp && waiting().LeaveBell()) looks().Look();
+  if (state_ == State::kSdp && Waiting(*this).LeaveBell()) Looks(*this).Look();
   board_.WakeAll();
   if (share_.with != nullptr) share_.with->Prepare();
   if (!numbers_.none()) numbers_.IsNonblocking(numbers_.any());
@@ -240,7 +240,7 @@ int StreamSocket::Holders::AwaitConnection(Lock& lock, bool nonblocking, Duratio
     if (s_.share_.given_up) return EIO;
     if (nonblocking) return EAGAIN;
     pollfd none{.fd = -1, .events = 0, .revents = 0};
-    const int error = s_.waiting().SleepAsWaiter(lock, &none, *deadline, signals);
+    const int error = Waiting(s_).SleepAsWaiter(lock, &none, *deadline, signals);
     if (s_.state_ != State::kSdp) return EBADF;
     if (error == EINTR || (error == EAGAIN && Now() >= *deadline)) return error;
   }
@@ -260,7 +260,7 @@ bool StreamSocket::Holders::FinishSharedAtOnce() {
 
 bool StreamSocket::Holders::StartSharing() {
   s_.corked_.Push(*s_.session_);
-  if (s_.waiting().LeaveBell()) s_.looks().Look();
+  if (Waiting(s_).LeaveBell()) Looks(s_).Look();
   s_.share_.with = SharedConnection::Make();
   if (s_.share_.with == nullptr) return false;
   s_.mutex_.set_shared(true);

@@ -20,8 +20,8 @@ void StreamSocket::OwnerChanged(int fd) {
   board_.SetHasOwner(HasOwner(fd));
   if (state_ == State::kListening) listening_.listener->SetSignals(board_.has_owner() ? fd : -1);
   if (!usable()) return;
-  if (waiting().LeaveBell()) looks().Look();  // the kernel tells the owner of doorbells alone
-  upkeep().LeaveToBackground();
+  if (Waiting(*this).LeaveBell()) Looks(*this).Look();  // the kernel tells the owner of doorbells alone
+  Upkeep(*this).LeaveToBackground();
 }
 
 // With the lock held, after what came was read.

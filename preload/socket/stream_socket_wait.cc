@@ -44,7 +44,7 @@ class StreamSocket::Waiting::Asleep {
   ~Asleep() {
     if (lock_.owns_lock()) return;
     // The thread is cancelled in its sleep.
-    if (Over()) s_.looks().Look();
+    if (Over()) Looks(s_).Look();
     s_.board_.WakeAll();
   }
   Asleep(const Asleep&) = delete;
@@ -63,7 +63,7 @@ class StreamSocket::Waiting::Asleep {
       s_.board_.Remove(waiter_);
       waiter_->EndSleep();
     }
-    return s_.waiting().LeaveBell();
+    return Waiting(s_).LeaveBell();
   }
 
  private:
@@ -104,7 +104,7 @@ int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline
   const int result = handlers.Interrupts(restarts) ? Fail(EINTR) : asleep.Poll(fds, count, until);
   const int error = errno;
   const bool rung = asleep.Over();
-  s_.holders().OnlyLooks();
+  Holders(s_).OnlyLooks();
   if (result > 0 && at_bell && !rung) {
     link->revents = POLLIN;  // the helper has told of the link's end, or of a doorbell, perhaps
     s_.use_.not_at_bell = kSleepsByPoll;
@@ -116,7 +116,7 @@ int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline
   // Nothing is armed after a ring. That is for this thread to know, unless others wait for the link.
   const bool alone = !s_.board_.observed() && s_.board_.unheard();
   if (rung && !(alone && ComesFor(awaited)))
-    alone ? (void)s_.looks().LookAtLink(/*takes=*/true, Session::PollFor::kSleep) : s_.looks().Look();
+    alone ? (void)Looks(s_).LookAtLink(/*takes=*/true, Session::PollFor::kSleep) : Looks(s_).Look();
   // After a handler with SA_RESTART, which may have forked, the caller looks again.
   if (result < 0) return error == EINTR && restarts && !handlers.Interrupts(restarts) ? 0 : error;
   return !rung && result == 0 && until == deadline ? EAGAIN : 0;
@@ -135,7 +135,7 @@ int StreamSocket::Waiting::WaitForChange(Lock& lock, int fd, Time deadline, Sign
       return *outcome;
   }
   bool left_to_reader = s_.share_.with != nullptr &&
-                        s_.engine().readable_bytes() >= std::max(kReadAheadOfShared, s_.limits().LowWater());
+                        s_.engine().readable_bytes() >= std::max(kReadAheadOfShared, Limits(s_).LowWater());
   if (left_to_reader) {
     if (s_.share_.reader_elsewhere_until == kNever)
       s_.share_.reader_elsewhere_until = Now() + kReadingLeftFor;
@@ -156,10 +156,10 @@ int StreamSocket::Waiting::WaitForChange(Lock& lock, int fd, Time deadline, Sign
       s_.session_->Pump();
       s_.AfterProgress();
     } else {
-      s_.looks().TakeFromLink();
+      Looks(s_).TakeFromLink();
     }
   } else if (s_.session_->moving()) {
-    s_.looks().Look();  // at its deadline
+    Looks(s_).Look();  // at its deadline
   }
   if (looks) NoteWait(awaited, mark, lasted);
   return error;

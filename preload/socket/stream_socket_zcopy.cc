@@ -71,9 +71,9 @@ void StreamSocket::Forking::SettleLoans(Time deadline) {
   // A receive may sleep for as long as the peer waits for what the child is to say, and a send for as long as
   // it waits for what the child is to take. They go on without the loan, with what has come, or gone, by
   // then.
-  s_.lender().WithdrawLoans();
+  Lender(s_).WithdrawLoans();
   s_.session_->Pump();
-  if (s_.waiting().LeaveBell()) s_.session_->Read();  // threads asleep cannot go on meanwhile
+  if (Waiting(s_).LeaveBell()) s_.session_->Read();  // threads asleep cannot go on meanwhile
   s_.AfterProgress();
   while (s_.shareable() && s_.lending_.sink().loan.offered() && !s_.session_->link_ended() &&
          Now() < deadline) {
@@ -98,8 +98,8 @@ int StreamSocket::Lender::WaitForLoan(Lock& lock, int fd, const Loan& loan, Time
       s_.state_ == State::kSdp;  // else the number may be another file's; the background reads, and wakes us
   const bool solicited = Now() < solicited_until;
   const Time until = solicited ? std::min(deadline, solicited_until) : deadline;
-  int error = s_.waiting().WaitForChange(lock, open ? fd : -1, until, signals,
-                                         solicited ? Awaited::kSolicited : Awaited::kAll);
+  int error = Waiting(s_).WaitForChange(lock, open ? fd : -1, until, signals,
+                                        solicited ? Awaited::kSolicited : Awaited::kAll);
   if (error == EAGAIN && until < deadline) error = 0;
   if (s_.session_ == nullptr) return 0;
   if (loan.lent()) CollectLoans();
@@ -147,7 +147,7 @@ class StreamSocket::Lender::WhileLent {
   }
   ~WhileLent() {
     const NoCancellation no_cancellation;  // FinishLoan sleeps, and nothing may be thrown out of here
-    socket_->lender().FinishLoan(call_.lock(), call_.fd(), &side_.loan);
+    Lender(*socket_).FinishLoan(call_.lock(), call_.fd(), &side_.loan);
     side_.lender.Clear();
     if (!whole_) side_.loan.TakeResult();
   }
@@ -178,7 +178,7 @@ size_t StreamSocket::Lender::SendLent(Call& call, Bytes data, int* error) {
   {
     WhileLent lent(&s_, call, s_.lending_.source());
     *error = AwaitReader(call, data.size());
-    if (s_.usable() && s_.session_ != nullptr) s_.looks().TakeUntold();
+    if (s_.usable() && s_.session_ != nullptr) Looks(s_).TakeUntold();
     lent.NoteWhole();
   }
   const size_t moved = loan.TakeResult();
@@ -199,7 +199,7 @@ int StreamSocket::Lender::AwaitReader(Call& call, size_t size) {
   s_.AfterProgress();
   // What TCP would not have taken without a reader waits for one; but not for memory of his that he need not
   // lend (MSG_WAITALL, 9.3).
-  const bool impatient = (s_.limits().MayBuffer(size) || AwaitsReadersMemory()) &&
+  const bool impatient = (Limits(s_).MayBuffer(size) || AwaitsReadersMemory()) &&
                          (deadline == kNever || deadline > Now() + kPatienceForReader);
   Duration patience =
       kPatienceForReader + (silent_reads ? s_.lending_.patience().ReadsExpected(size) : Duration::zero());

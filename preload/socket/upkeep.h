@@ -37,8 +37,6 @@ class StreamSocket::Upkeep {
   StreamSocket& s_;
 };
 
-inline StreamSocket::Upkeep StreamSocket::upkeep() { return Upkeep(*this); }
-
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_UPKEEP_H_

@@ -20,8 +20,6 @@ class StreamSocket::Urgent {
   StreamSocket& s_;
 };
 
-inline StreamSocket::Urgent StreamSocket::urgent() { return Urgent(*this); }
-
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_URGENT_H_

@@ -81,8 +81,6 @@ class StreamSocket::Waiting {
   StreamSocket& s_;
 };
 
-inline StreamSocket::Waiting StreamSocket::waiting() { return Waiting(*this); }
-
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_WAITING_H_

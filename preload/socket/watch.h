@@ -84,7 +84,7 @@ class StreamSocket::Watch {
   StreamSocket& s_;
 };
 
-inline StreamSocket::Watch StreamSocket::watch() { return Watch(*this); }
+using Watch = StreamSocket::Watch;  // outside StreamSocket
 
 }  // namespace sdp::preload
 

@@ -80,13 +80,13 @@ TEST_CASE(
   REQUIRE(link.Receive(data, sizeof data) == 1);
   const std::future<void> armed = link.Arming(observed ? Armed::kSolicited : Armed::kAll);
   Observer observer;
-  if (observed) link.socket->watch().AddObserver(&observer, link.fd);
+  if (observed) Watch(*link.socket).AddObserver(&observer, link.fd);
   Write write(link, kSize);
   CHECK(armed.wait_for(kPatience) == std::future_status::ready);
   CHECK(link.device.receives_armed() == Armed::kAll);
   link.peer.Read(kSize);
   CHECK(write.Finish() == kSize);
-  if (observed) link.socket->watch().RemoveObserver(&observer, link.fd);
+  if (observed) Watch(*link.socket).RemoveObserver(&observer, link.fd);
 }
 
 TEST_CASE(
@@ -105,14 +105,14 @@ TEST_CASE(
     seen = link.device.receives_armed() == Armed::kSolicited;
     Observer observer;
     if (polls) {
-      link.socket->watch().GetReadiness();
+      Watch(*link.socket).GetReadiness();
     } else {
-      link.socket->watch().AddObserver(&observer, link.fd);
+      Watch(*link.socket).AddObserver(&observer, link.fd);
     }
     CHECK(link.device.receives_armed() == Armed::kAll);
     link.peer.Read(kSize);
     CHECK(write.Finish() == kSize);
-    if (!polls) link.socket->watch().RemoveObserver(&observer, link.fd);
+    if (!polls) Watch(*link.socket).RemoveObserver(&observer, link.fd);
   }
   CHECK(seen);
 }

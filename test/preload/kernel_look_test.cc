@@ -165,7 +165,7 @@ TEST_CASE("A signal handler that runs in a look ends the call as it would have e
 
 TEST_CASE("A look that has found nothing but credit is unlearnt") {
   Link link;
-  const Duration before = link.socket->watch().GetReadiness().look;
+  const Duration before = Watch(*link.socket).GetReadiness().look;
   REQUIRE(before != Duration::zero());
   const Handler handler(0);
   link.AtLook(2, [&] { link.peer.SendUpdate(); });
@@ -175,7 +175,7 @@ TEST_CASE("A look that has found nothing but credit is unlearnt") {
   CHECK((GENERATE(true, false) ? link.Receive(data, sizeof data) : Poll(&fd, 1, nullptr, nullptr)) == -1);
   CHECK(errno == EINTR);
   CHECK(link.session->reads().waits.polled == 0);
-  CHECK(link.socket->watch().GetReadiness().look <=
+  CHECK(Watch(*link.socket).GetReadiness().look <=
         before / 2);  // none at all, if another thread wanted the core
 }
 
@@ -186,8 +186,8 @@ TEST_CASE("Waits that something else ends unlearn the look, however short they a
   link.peer.Send("x");
   char data[10];
   REQUIRE(link.Receive(data, sizeof data) == 1);
-  REQUIRE(link.socket->watch().GetReadiness().look != Duration::zero());
-  for (int i = 0; i < 8 && link.socket->watch().GetReadiness().look != Duration::zero(); ++i) {
+  REQUIRE(Watch(*link.socket).GetReadiness().look != Duration::zero());
+  for (int i = 0; i < 8 && Watch(*link.socket).GetReadiness().look != Duration::zero(); ++i) {
     // Comes while the socket is looked at in vain.
     link.device.SetOnPoll([&] {
       link.device.SetOnPoll({});
@@ -199,7 +199,7 @@ TEST_CASE("Waits that something else ends unlearn the look, however short they a
     REQUIRE(fds[1].revents == POLLIN);
     REQUIRE(::read(other[0], data, 1) == 1);
   }
-  CHECK(link.socket->watch().GetReadiness().look == Duration::zero());
+  CHECK(Watch(*link.socket).GetReadiness().look == Duration::zero());
   ::close(other[0]);
   ::close(other[1]);
 }
@@ -250,19 +250,19 @@ struct Observer final : ReadinessObserver {
 TEST_CASE("A set hears of what its registration has taken off the link, and of nothing else") {
   Link link;
   Observer quiet;
-  REQUIRE(link.socket->watch().AddObserver(&quiet, link.fd) == StreamSocket::State::kSdp);
+  REQUIRE(Watch(*link.socket).AddObserver(&quiet, link.fd) == StreamSocket::State::kSdp);
   CHECK(quiet.changes == 0);
-  link.socket->watch().RemoveObserver(&quiet, link.fd);
+  Watch(*link.socket).RemoveObserver(&quiet, link.fd);
 
   link.peer.Send("x");
   verbs::Pollable* const pollable = link.session->queue_pair().pollable();
   REQUIRE(pollable->PollLink() == verbs::ReadStatus::kProgress);
   REQUIRE(pollable->has_untold());  // no event comes of it any more
   Observer late;
-  REQUIRE(link.socket->watch().AddObserver(&late, link.fd) == StreamSocket::State::kSdp);
+  REQUIRE(Watch(*link.socket).AddObserver(&late, link.fd) == StreamSocket::State::kSdp);
   CHECK(late.changes == 1);
-  CHECK((link.socket->watch().GetReadiness().events & POLLIN) != 0);
-  link.socket->watch().RemoveObserver(&late, link.fd);
+  CHECK((Watch(*link.socket).GetReadiness().events & POLLIN) != 0);
+  Watch(*link.socket).RemoveObserver(&late, link.fd);
 }
 
 TEST_CASE("Of several threads one looks, until it gives its turn back or its time is over") {

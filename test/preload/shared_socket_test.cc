@@ -23,9 +23,9 @@ struct Shared {
     socket = new StreamSocket(AF_INET, fd(), std::move(pair.session), {}, {}, {}, /*nonblocking=*/true);
     // As around a fork.
     SharedArena::InviteChild();
-    REQUIRE(socket->forking().LockForFork());
-    socket->forking().ShareWithChild();
-    socket->forking().UnlockAfterFork();
+    REQUIRE(StreamSocket::Forking(*socket).LockForFork());
+    StreamSocket::Forking(*socket).ShareWithChild();
+    StreamSocket::Forking(*socket).UnlockAfterFork();
     SharedArena* const arena = SharedArena::Own();
     REQUIRE(arena != nullptr);
     for (uint32_t number = 0; other == nullptr && number < 16; ++number)
@@ -64,7 +64,7 @@ TEST_CASE("shared socket: who looks in vain leaves nothing to the others") {
   for (int i = 0; i < 3; ++i) {
     CHECK(s.Receive() == -1);
     CHECK(errno == EAGAIN);
-    CHECK((s.socket->watch().GetReadiness().events & (POLLIN | POLLOUT)) == POLLOUT);
+    CHECK((Watch(*s.socket).GetReadiness().events & (POLLIN | POLLOUT)) == POLLOUT);
     CHECK(s.OthersView() == View::kCurrent);
   }
   const iovec word{.iov_base = const_cast<char*>("w"), .iov_len = 1};

@@ -69,8 +69,8 @@ struct Connection {
   // As poll, which looks again while the link is ready.
   short Events() {
     pollfd ready{.fd = fd(), .events = POLLIN, .revents = 0};
-    for (int looks = 0; looks < 8 && poll(&ready, 1, 0) == 1; ++looks) socket->watch().Progress();
-    return socket->watch().GetReadiness().events;
+    for (int looks = 0; looks < 8 && poll(&ready, 1, 0) == 1; ++looks) Watch(*socket).Progress();
+    return Watch(*socket).GetReadiness().events;
   }
   // As FIONREAD does.
   int Readable() {
