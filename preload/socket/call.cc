@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "preload/confinement.h"
@@ -22,23 +21,16 @@
 namespace sdp::preload {
 namespace {
 
-// The process is ending, and its last bytes are on their way. Other threads may still send, and SIGPIPE must
-// not end the process sooner.
-constinit std::atomic<bool> process_ends{false};
-
 // TCP: EPIPE comes with SIGPIPE, to this thread, unless it was declined.
 void RaisePipe(int flags) {
   SignalEnd::AwaitIfUnderWay();  // before the signal
   // The system calls of raise. Where a filter forbids one of them, the call returns EPIPE without the signal.
   const bool may_raise = !Confined() || (MayCall(preload::Call::kGetpid) && MayCall(preload::Call::kGettid) &&
                                          MayCall(preload::Call::kTgkill));
-  if ((flags & MSG_NOSIGNAL) == 0 && may_raise && !process_ends.load(std::memory_order_relaxed))
-    raise(SIGPIPE);
+  if ((flags & MSG_NOSIGNAL) == 0 && may_raise && !StreamSocket::Departure::ProcessEnds()) raise(SIGPIPE);
 }
 
 }  // namespace
-
-void StreamSocket::NoteProcessEnds() { process_ends.store(true, std::memory_order_relaxed); }
 
 StreamSocket::Call::Call(StreamSocket* socket, int fd, int flags, Way way)
     : socket_(socket), fd_(fd), flags_(flags), way_(way), lock_(socket->mutex_) {
@@ -112,9 +104,18 @@ int StreamSocket::Call::SleepForData(Awaited awaited) {
 
 ssize_t StreamSocket::Call::Done(size_t bytes) {
   socket_->AfterProgress(/*publish=*/false);
-  socket_->PublishTraffic();
+  PublishTraffic();
   Upkeep(*socket_).LeaveToBackground();
   return static_cast<ssize_t>(bytes);
+}
+
+// A message may cost less than its statistics.
+void StreamSocket::Call::PublishTraffic() {
+  StreamSocket& s = *socket_;
+  if (s.foreign()) return;
+  const bool helper_looks = s.tended_.looked_at() && Background::Runs() && !QuietLinks::stopped();
+  if (!helper_looks || s.session_->link_ended()) return s.report_.Publish(*s.session_, s.names());
+  s.report_.PublishTraffic(*s.session_, s.names(), CoarseNow());
 }
 
 ssize_t StreamSocket::Call::Ended(size_t bytes) {

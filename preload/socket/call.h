@@ -13,6 +13,11 @@
 
 namespace sdp::preload {
 
+// What a part of Send or Receive leaves to do. kGoOn: the next part. kAgain: all from the beginning. kDone:
+// nothing, the call returns what it has moved. kOver: the call ends, see Call::Ended(). kFailed: with errno,
+// nothing was moved.
+enum class StreamSocket::Step : uint8_t { kGoOn, kAgain, kDone, kOver, kFailed };
+
 class StreamSocket::Call {
  public:
   enum class Way : uint8_t { kSend, kReceive };
@@ -69,6 +74,7 @@ class StreamSocket::Call {
   // A call sleeps piece by piece. A handler that runs between two pieces interrupts it, too.
   const HandlerWatch& SinceSleep() { return since_sleep_ ? *since_sleep_ : since_sleep_.emplace(); }
   void Leave();
+  void PublishTraffic();
 
   StreamSocket* const socket_;
   const int fd_;

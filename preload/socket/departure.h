@@ -30,6 +30,13 @@ class StreamSocket::Departure {
   void LeaveConnect(int fd);
   int CloseLast(Lock& lock, int fd);
   void DropSession();
+  // Answers a peer that sends to a socket which takes no more.
+  void AnswerRefused();
+  // Notes that the connection has ended, in whatever way: what the next call reports.
+  void NoteAbort();
+  // The process ends: other threads' sends fail with EPIPE from here on, without a signal.
+  static void NoteProcessEnds();
+  [[nodiscard]] static bool ProcessEnds();
   Background::Wait RunLinger(Time now);
 
  private:

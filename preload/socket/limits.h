@@ -1,5 +1,5 @@
 // How much a StreamSocket's reader waits for, and how much its writer may leave: from the options, the engine
-// and the link. Has no state.
+// and the link. Made for one call; keeps nothing.
 #ifndef SDP_PRELOAD_SOCKET_LIMITS_H_
 #define SDP_PRELOAD_SOCKET_LIMITS_H_
 
@@ -9,7 +9,10 @@ namespace sdp::preload {
 
 class StreamSocket::Limits {
  public:
-  explicit Limits(const StreamSocket& socket) : s_(socket) {}
+  // A link with less room than this, and less than the caller has to send, is full.
+  static constexpr size_t kLeastRoom = 32 * 1024;
+
+  explicit Limits(StreamSocket& socket) : s_(socket) {}
 
   // Returns SO_RCVLOWAT, but no more than the peer can send. (The kernel bounds it by the receive buffer.)
   size_t LowWater() const;
@@ -25,9 +28,14 @@ class StreamSocket::Limits {
   [[nodiscard]] bool Writable() const;
   // Returns true if a writer has found the link full, and it still is.
   [[nodiscard]] bool AwaitsLinkRoom() const;
+  // Returns how much of `wanted` a call may hand to the link at a time. Returns 0 if the link is full; room
+  // is then an edge (Board::NoteRoom).
+  size_t LinkRoom(size_t wanted);
+  // After progress: notes whether there is room again for a writer that found none.
+  void NoteSendRoom();
 
  private:
-  const StreamSocket& s_;
+  StreamSocket& s_;
 };
 
 }  // namespace sdp::preload

@@ -3,6 +3,10 @@
 #ifndef SDP_PRELOAD_SOCKET_LOOKS_H_
 #define SDP_PRELOAD_SOCKET_LOOKS_H_
 
+#include <cstdint>
+#include <optional>
+
+#include "preload/socket/session.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -28,6 +32,12 @@ class StreamSocket::Looks {
   // Looks at the beginning of a call for what has come, without a system call where the RNIC can do that.
   // Returns true if something came. `takes`: the caller takes the data, and publishes that.
   bool LookAtLink(bool takes = false, Session::PollFor wanted = Session::PollFor::kNow);
+  // Returns how many bytes in the link make the socket readable where they are. Returns nothing if only a
+  // look at the link tells what is there.
+  [[nodiscard]] std::optional<uint64_t> LeftInLink() const;
+  [[nodiscard]] bool ComesDirect() const { return LeftInLink().value_or(0) != 0; }
+  // Returns true if something has come that the link does not report to a wait.
+  [[nodiscard]] bool HasUntold() const;
 
  private:
   bool LookForEnd();

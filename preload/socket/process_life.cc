@@ -22,6 +22,7 @@
 #include "preload/socket/all_sockets.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/confining.h"
 #include "preload/socket/connector.h"
 #include "preload/socket/departure.h"
 #include "preload/socket/forking.h"
@@ -37,6 +38,7 @@
 namespace sdp::preload {
 namespace {
 
+using Confining = StreamSocket::Confining;
 using Connector = StreamSocket::Connector;
 using Departure = StreamSocket::Departure;
 using Forking = StreamSocket::Forking;
@@ -141,7 +143,7 @@ void EndConnectionsAtOnce() {
 constinit std::atomic<bool> all_said{false};
 
 void EndInHelper() {
-  StreamSocket::NoteProcessEnds();
+  Departure::NoteProcessEnds();
   EndConnections(Departure::ProcessEnd::kExit, EndOfPatience());
   all_said = true;
 }
@@ -240,9 +242,9 @@ void PrepareConfinement() {
   Background::EndIfIdle();
   Heap::Stock();
   PrepareLogForConfinement();
-  ForEachNumber([](int fd, StreamSocket* socket) { socket->PrepareConfinement(fd); });
+  ForEachNumber([](int fd, StreamSocket* socket) { Confining(*socket).Prepare(fd); });
   const Time give_up = Now() + kPatienceForWorkers;
-  ForEachSocket([give_up](StreamSocket* socket) { socket->FinishConfinement(give_up); });
+  ForEachSocket([give_up](StreamSocket* socket) { Confining(*socket).Finish(give_up); });
 }
 
 void ConfinementRefused() {
@@ -253,7 +255,7 @@ void ConfinementRefused() {
 
 void ProcessExit() {
   SignalEnd::AwaitIfUnderWay();
-  StreamSocket::NoteProcessEnds();
+  Departure::NoteProcessEnds();
   try {
     EndConnections(Departure::ProcessEnd::kExit, EndOfPatience());
   } catch (const std::bad_alloc&) {

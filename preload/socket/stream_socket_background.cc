@@ -99,7 +99,7 @@ Background::Wait StreamSocket::Upkeep::RunInBackground(Time now) {
 
 // Without events the helper does not poll the link: poll would report errors that no call takes.
 Background::Wait StreamSocket::Upkeep::LinkWait(int fd, Time deadline) const {
-  const short events = s_.WatchEvents();
+  const short events = s_.session_->watch_events();
   return {.fd = events != 0 ? s_.LinkOf(fd) : -1, .events = events, .deadline = deadline};
 }
 

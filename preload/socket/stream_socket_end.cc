@@ -3,11 +3,14 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <mutex>
 
 #include "preload/bounded_lock.h"
 #include "preload/confinement.h"
 #include "preload/real_calls.h"
+#include "preload/socket/abort_log.h"
+#include "preload/socket/aborted_link.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/departure.h"
 #include "preload/socket/holders.h"
@@ -17,6 +20,17 @@
 #include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
+namespace {
+
+// The process is ending, and its last bytes are on their way. Other threads may still send, and SIGPIPE must
+// not end the process sooner.
+constinit std::atomic<bool> process_ends{false};
+
+}  // namespace
+
+void StreamSocket::Departure::NoteProcessEnds() { process_ends.store(true, std::memory_order_relaxed); }
+
+bool StreamSocket::Departure::ProcessEnds() { return process_ends.load(std::memory_order_relaxed); }
 
 // A process that keeps a shared connection to itself is not waited for: its end is that process's to make.
 bool StreamSocket::Departure::StepToEnd(ProcessEnd how) {
@@ -98,6 +112,30 @@ void StreamSocket::Departure::EndAtOnce() {
   s_.corked_.Push(*s_.session_);
   s_.session_->engine().CloseSend();
   s_.session_->Pump();
+}
+
+// Shut down both ways, a socket takes no more: as TCP, it resets who sends all the same.
+void StreamSocket::Departure::AnswerRefused() {
+  engine::Engine& e = s_.session_->engine();
+  if (e.state() == engine::State::kAborted || s_.session_->link_ended()) return;
+  e.Abort(engine::AbortReason::kLocal);
+  s_.session_->Pump();
+  s_.tcp_.pending_error = ECONNRESET;
+}
+
+void StreamSocket::Departure::NoteAbort() {
+  const engine::Engine& e = s_.session_->engine();
+  const verbs::LinkCause& cause = s_.session_->cause();
+  s_.tcp_.abort_noted = true;
+  s_.board_.Bump();
+  if (e.state() != engine::State::kAborted) return;  // in good order
+  if (PeerLeftInOrder(e, cause)) return;
+  if (e.abort_reason() != engine::AbortReason::kLocal) {
+    s_.tcp_.pending_error = ErrorOfAbort(e, cause);
+    LogAbort(s_.names_.peer, e.abort_reason(), cause, s_.session_->recorder());
+  }
+  if (s_.session_->aborted_link().outlives()) Background::Add(&s_.tended_, Duration::zero());
+  s_.report_.PublishAll(*s_.session_, s_.names());
 }
 
 }  // namespace sdp::preload

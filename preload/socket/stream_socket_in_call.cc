@@ -38,8 +38,4 @@ void StreamSocket::Departure::EndForCalls(Lock& lock) {
   }
 }
 
-int StreamSocket::NumberNow(int fd) const {
-  return fd < 0 || numbers_.Has(fd) || LinkFd() < 0 ? fd : LinkFd();  // none: it is just being closed
-}
-
 }  // namespace sdp::preload

@@ -55,15 +55,15 @@ size_t StreamSocket::Limits::RoomWithin(size_t limit) const {
 }
 
 // What a local link does not take would be copied, and copied again.
-size_t StreamSocket::LinkRoom(size_t wanted) {
-  const size_t room = Limits(*this).SendRoom();
-  verbs::FileSource* const source = session_->queue_pair().file_source();
-  if (!OnLocalLink() || source == nullptr || queue_pair().unsent_bytes() != 0) return room;
+size_t StreamSocket::Limits::LinkRoom(size_t wanted) {
+  const size_t room = SendRoom();
+  verbs::FileSource* const source = s_.session_->queue_pair().file_source();
+  if (!s_.OnLocalLink() || source == nullptr || s_.queue_pair().unsent_bytes() != 0) return room;
   for (bool asked = false;; asked = true) {
     const size_t link_room = WithoutFraming(source->room());
     if (link_room >= std::min(wanted, kLeastRoom)) return std::min(room, link_room);
     if (!source->AwaitRoom() && !asked) continue;  // there is some by now, and no peer keeps the call here
-    board_.NoteRoom(/*full=*/true);
+    s_.board_.NoteRoom(/*full=*/true);
     return 0;
   }
 }
@@ -85,16 +85,11 @@ bool StreamSocket::Limits::AwaitsLinkRoom() const {
          s_.queue_pair().file_source()->full();
 }
 
-void StreamSocket::NoteSendRoom() {
-  const bool awaits = Limits(*this).AwaitsLinkRoom();
-  if (awaits || Limits(*this).Queued() == 0) return board_.NoteRoom(awaits);
-  const size_t limit = Limits(*this).SendLimit();
-  board_.NoteRoom(Limits(*this).RoomWithin(limit) < limit / 3);
-}
-
-void StreamSocket::AfterBufferSize() {
-  if (state_ == State::kListening) listening_.listener->SetTuning(options_.kept.tuning());
-  if (usable()) AfterProgress();
+void StreamSocket::Limits::NoteSendRoom() {
+  const bool awaits = AwaitsLinkRoom();
+  if (awaits || Queued() == 0) return s_.board_.NoteRoom(awaits);
+  const size_t limit = SendLimit();
+  s_.board_.NoteRoom(RoomWithin(limit) < limit / 3);
 }
 
 }  // namespace sdp::preload

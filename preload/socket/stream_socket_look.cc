@@ -120,8 +120,8 @@ void StreamSocket::Waiting::NoteWait(Awaited awaited, const WaitMark& mark, Dura
 StreamSocket::Watch::QueueLook StreamSocket::Watch::LookAtQueue(const Wanted& wanted) {
   std::lock_guard lock(s_.mutex_);
   if (!Waiting(s_).LooksBeforeSleep()) return QueueLook::kFound;  // it is another socket by now
-  const auto left = wanted.edges || (wanted.events & POLLIN) == 0 ? std::nullopt : s_.LeftInLink();
-  if (left && (*left != 0 || (s_.session_->direct().lends() && (s_.ReadyNow() & POLLIN) != 0)))
+  const auto left = wanted.edges || (wanted.events & POLLIN) == 0 ? std::nullopt : Looks(s_).LeftInLink();
+  if (left && (*left != 0 || (s_.session_->direct().lends() && (ReadyNow() & POLLIN) != 0)))
     return QueueLook::kFound;
   if (!s_.session_->Poll()) return QueueLook::kNothing;
   s_.AfterProgress();
@@ -132,7 +132,7 @@ StreamSocket::Watch::QueueLook StreamSocket::Watch::LookAtQueue(const Wanted& wa
   constexpr int kReadSide = POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI;
   const bool edge = (read && (wanted.events & kReadSide) != 0) ||
                     (write && (wanted.events & (POLLOUT | POLLWRNORM)) != 0) || (read && write);
-  const bool found = wanted.edges ? edge : (s_.ReadyNow() & wanted.events) != 0;
+  const bool found = wanted.edges ? edge : (ReadyNow() & wanted.events) != 0;
   return found ? QueueLook::kFound : QueueLook::kCame;
 }
 
@@ -198,7 +198,7 @@ void StreamSocket::Watch::TakeRung(bool polled) {
   Holders(s_).OnlyLooks();
   if (!s_.usable()) return;
   const bool alone = polled && s_.board_.heard_by_one();
-  if (alone && s_.ComesDirect()) return;  // the set reports it where it is
+  if (alone && Looks(s_).ComesDirect()) return;  // the set reports it where it is
   alone ? (void)Looks(s_).LookAtLink(/*takes=*/false, Session::PollFor::kSleep) : Looks(s_).Look();
 }
 

@@ -252,7 +252,10 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
     const KeepErrno keep;
     real.setsockopt(listening_.listener->sdp_fd(), level, name, value, length);
   }
-  if (level == SOL_SOCKET) AfterBufferSize();
+  if (level == SOL_SOCKET) {  // perhaps the size of a buffer
+    if (state_ == State::kListening) listening_.listener->SetTuning(options_.kept.tuning());
+    if (usable()) AfterProgress();
+  }
   if (state_ == State::kSdp && level == IPPROTO_IPV6 && name == IPV6_ADDRFORM) {
     Unmap(&names_.local);
     Unmap(&names_.peer);

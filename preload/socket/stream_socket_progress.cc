@@ -9,8 +9,6 @@
 #include "preload/link_calls.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
-#include "preload/socket/abort_log.h"
-#include "preload/socket/aborted_link.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/departure.h"
 #include "preload/socket/holders.h"
@@ -44,11 +42,9 @@ Socket* Socket::New(int domain, int fd) {
   return socket;
 }
 
-StreamSocket::StreamSocket(int domain) : family_(domain) {}
-
 StreamSocket::StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local,
                            const Address& peer, const KeptOptions& options, bool nonblocking)
-    : family_(domain) {
+    : StreamParts(this, domain) {
   numbers_.Add(fd);
   numbers_.SetNonblocking(nonblocking);
   options_.Set(options);
@@ -122,11 +118,6 @@ int StreamSocket::AnyDescriptor() {
   return numbers_.any();
 }
 
-int StreamSocket::OtherDescriptor(int fd) {
-  std::lock_guard lock(mutex_);
-  return numbers_.OtherThan(fd);
-}
-
 bool StreamSocket::MoveDescriptor(int from, int to) {
   std::lock_guard lock(mutex_.own());
   numbers_.Replace(from, to);
@@ -138,8 +129,6 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
   if (connecting_.attempt != nullptr) connecting_.attempt->SetFd(to);
   return true;
 }
-
-short StreamSocket::WatchEvents() const { return session_->watch_events(); }
 
 // Nobody knows how far the call has got: the connection is at its end, and the peer is told by its link's.
 void StreamSocket::RanOutOfMemory(int fd) {
@@ -154,8 +143,6 @@ int StreamSocket::TakeErrorAhead() {
   return tcp_.TakeError();
 }
 
-bool StreamSocket::IsCommon(int fd) const { return !family_.native && OthersHold(fd, share_.co_holders); }
-
 void StreamSocket::ReportLater(int error) {
   const Lock lock(mutex_);
   if (state_ != State::kSdp || tcp_.pending_error != 0) return;
@@ -169,7 +156,7 @@ void StreamSocket::Watch::Progress(bool polled) {
   Holders(s_).OnlyLooks();
   if (!s_.usable()) return;
   // Else the set reports it where it is.
-  if (!polled || !s_.board_.heard_by_one() || !s_.ComesDirect()) Looks(s_).TakeFromLink();
+  if (!polled || !s_.board_.heard_by_one() || !Looks(s_).ComesDirect()) Looks(s_).TakeFromLink();
 }
 
 // A TCP link stays ready for the rest: the core's own cache would lose more before the program takes it.
@@ -183,13 +170,6 @@ void StreamSocket::Looks::Look() {
   if (s_.foreign()) return;
   s_.session_->Read();
   s_.AfterProgress();
-}
-
-bool StreamSocket::OnLocalLink() const {
-  const Session* const session = session_.last_known();
-  if (session == nullptr) return false;
-  const verbs::Pollable* const pollable = session->queue_pair().pollable();
-  return pollable != nullptr && pollable->always_told();
 }
 
 // Takes all that is there, and looks at a local link's TCP connection, whose end comes without a doorbell.
@@ -225,10 +205,10 @@ void StreamSocket::Looks::GlanceAtLink() {
 // Data stays in the link for the program's next call, if nothing else may come of it: there is room to send,
 // a byte is enough for the reader, and nothing else is behind it. The link is the peer's memory, too. Should
 // it take the bytes back, that call finds an error (RingReader::Look), and does not block.
-std::optional<uint64_t> StreamSocket::LeftInLink() const {
+std::optional<uint64_t> StreamSocket::Looks::LeftInLink() const {
   const bool may_stay =
-      TakesDirect() && engine().writable() && Limits(*this).LowWater() == 1 && !tcp_.receive_shut;
-  return may_stay ? session_->direct().BytesInLink() : std::nullopt;
+      s_.TakesDirect() && s_.engine().writable() && Limits(s_).LowWater() == 1 && !s_.tcp_.receive_shut;
+  return may_stay ? s_.session_->direct().BytesInLink() : std::nullopt;
 }
 
 // --- After every input and command: who has to hear of it.
@@ -238,47 +218,15 @@ void StreamSocket::AfterProgress(bool publish) {
   if (lending_.offered()) Lender(*this).CollectLoans();
   if (session_->moving() || session_->moves().stepped()) Upkeep(*this).FollowMove();
   const engine::Engine& e = engine();
-  if (tcp_.receive_shut && e.refused_data()) AnswerRefused();
+  if (tcp_.receive_shut && e.refused_data()) Departure(*this).AnswerRefused();
   if (board_.observed()) Lender(*this).WantBcopy(Limits(*this).LowWater());
-  if (!tcp_.abort_noted && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();
-  NoteSendRoom();
+  if (!tcp_.abort_noted && (e.state() == engine::State::kAborted || session_->link_ended()))
+    Departure(*this).NoteAbort();
+  Limits(*this).NoteSendRoom();
   const bool changed = board_.Compare(e);
   if (changed) Urgent(*this).TellOwner();
-  if (board_.observed()) board_.TellObservers(*session_, WatchEvents(), changed);
+  if (board_.observed()) board_.TellObservers(*session_, session_->watch_events(), changed);
   if (publish) report_.Publish(*session_, names());
-}
-
-// A message may cost less than its statistics.
-void StreamSocket::PublishTraffic() {
-  if (foreign()) return;
-  const bool helper_looks = tended_.looked_at() && Background::Runs() && !QuietLinks::stopped();
-  if (!helper_looks || session_->link_ended()) return report_.Publish(*session_, names());
-  report_.PublishTraffic(*session_, names(), CoarseNow());
-}
-
-// Shut down both ways, a socket takes no more: as TCP, it resets who sends all the same.
-void StreamSocket::AnswerRefused() {
-  engine::Engine& e = session_->engine();
-  if (e.state() == engine::State::kAborted || session_->link_ended()) return;
-  e.Abort(engine::AbortReason::kLocal);
-  session_->Pump();
-  tcp_.pending_error = ECONNRESET;
-}
-
-// The connection ended, in whatever way: what the next call reports.
-void StreamSocket::NoteAbort() {
-  const engine::Engine& e = session_->engine();
-  const verbs::LinkCause& cause = session_->cause();
-  tcp_.abort_noted = true;
-  board_.Bump();
-  if (e.state() != engine::State::kAborted) return;  // in good order
-  if (PeerLeftInOrder(e, cause)) return;
-  if (e.abort_reason() != engine::AbortReason::kLocal) {
-    tcp_.pending_error = ErrorOfAbort(e, cause);
-    LogAbort(names_.peer, e.abort_reason(), cause, session_->recorder());
-  }
-  if (session_->aborted_link().outlives()) Background::Add(&tended_, Duration::zero());
-  report_.PublishAll(*session_, names());
 }
 
 }  // namespace sdp::preload

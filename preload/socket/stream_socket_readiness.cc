@@ -15,26 +15,26 @@
 
 namespace sdp::preload {
 
-short StreamSocket::ReadyNow() const {
-  return ReadyEvents(tcp_view(), {.low_water = Limits(*this).LowWater(),
-                                  .writable = Limits(*this).Writable(),
-                                  .urgent = urgent_mark_.urgent(engine()),
-                                  .told = tcp_.has_queued_message(),
-                                  .close_wait = InCloseWait()});
+short StreamSocket::Watch::ReadyNow() const {
+  return ReadyEvents(s_.tcp_view(), {.low_water = Limits(s_).LowWater(),
+                                     .writable = Limits(s_).Writable(),
+                                     .urgent = s_.urgent_mark_.urgent(s_.engine()),
+                                     .told = s_.tcp_.has_queued_message(),
+                                     .close_wait = s_.InCloseWait()});
 }
 
 void StreamSocket::Watch::AskConnection(Readiness* readiness) {
-  const std::optional<uint64_t> left = s_.LeftInLink();
+  const std::optional<uint64_t> left = Looks(s_).LeftInLink();
   if (!left) s_.session_->direct().lends() ? (void)Looks(s_).LookAtLink() : (void)Looks(s_).TakeUntold();
   if (s_.queue_pair().pollable() == nullptr)
     Looks(s_).LookForRefusal();  // a device's queue is looked at before a sleep, and counted
   Lender(s_).WantBcopy(Limits(s_).LowWater());
   if (s_.board_.full()) {
     verbs::FileSource* const file_source = s_.session_->queue_pair().file_source();
-    if (file_source != nullptr && file_source->TakeRoom()) s_.NoteSendRoom();
+    if (file_source != nullptr && file_source->TakeRoom()) Limits(s_).NoteSendRoom();
   }
-  readiness->events = s_.ReadyNow();
-  readiness->watch = s_.WatchEvents();
+  readiness->events = ReadyNow();
+  readiness->watch = s_.session_->watch_events();
   readiness->link_fd = s_.LinkOf(-1);
   readiness->looked = Waiting(s_).LooksBeforeSleep();
   readiness->device = readiness->looked && s_.queue_pair().pollable() != nullptr;
@@ -89,12 +89,12 @@ bool StreamSocket::Watch::TakeOnConnections() {
   return false;
 }
 
-bool StreamSocket::HasUntold() const {
-  return queue_pair().pollable() != nullptr && queue_pair().pollable()->has_untold();
+bool StreamSocket::Looks::HasUntold() const {
+  return s_.queue_pair().pollable() != nullptr && s_.queue_pair().pollable()->has_untold();
 }
 
 bool StreamSocket::Looks::TakeUntold() {
-  if (!s_.HasUntold()) return false;
+  if (!HasUntold()) return false;
   s_.queue_pair().pollable()->always_told() ? (void)LookAtLink() : Look();
   return true;
 }
@@ -123,7 +123,7 @@ void StreamSocket::Watch::RemoveWaiter(Waiter* waiter) {
   if (!Waiting(s_).LeaveBell()) return;
   // The bell was rung. What came may stay in the link, unless another thread, or an epoll set, is to hear of
   // it.
-  if (!s_.board_.empty() || !s_.ComesDirect()) Looks(s_).Look();
+  if (!s_.board_.empty() || !Looks(s_).ComesDirect()) Looks(s_).Look();
 }
 
 StreamSocket::State StreamSocket::Watch::AddObserver(ReadinessObserver* observer, int fd) {
@@ -135,7 +135,7 @@ StreamSocket::State StreamSocket::Watch::AddObserver(ReadinessObserver* observer
     Looks(s_).Look();
     taken = true;
   }
-  const short watch = s_.usable() ? s_.WatchEvents() : -1;
+  const short watch = s_.usable() ? s_.session_->watch_events() : -1;
   s_.board_.Observe(observer, fd, watch);
   if (watch >= 0) observer->OnWatch(fd, s_.LinkOf(fd), watch, *s_.session_);
   // A wait may have asked the socket already. The link no longer tells of what was taken here.

@@ -67,6 +67,8 @@ class StreamSocket::Receiving {
   }
   [[nodiscard]] size_t total() const { return total_; }
   ssize_t Run(Call& call, int flags, int* out_flags);
+  // A receive without room for a byte.
+  static ssize_t Nothing(StreamSocket& socket, int fd, int flags, int* out_flags);
 
  private:
   Step TakeReadable();
@@ -102,7 +104,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   const SignalEnd::NoReturn on_end;
   Receiving receiving(*this, iov, count, flags, taken);
   if (receiving.total() == 0 && (flags & MSG_OOB) == 0) [[unlikely]]
-    return ReceiveNothing(fd, flags, out_flags);
+    return Receiving::Nothing(*this, fd, flags, out_flags);
   if (out_flags != nullptr) *out_flags = 0;
   Call call(this, fd, flags, Call::Way::kReceive);
   if (const auto result = call.Enter(__builtin_frame_address(0))) return *result;
@@ -134,14 +136,14 @@ ssize_t StreamSocket::Receiving::Run(Call& call, int flags, int* out_flags) {
 }
 
 // TCP waits for something that it could deliver.
-ssize_t StreamSocket::ReceiveNothing(int fd, int flags, int* out_flags) {
+ssize_t StreamSocket::Receiving::Nothing(StreamSocket& socket, int fd, int flags, int* out_flags) {
   char byte;
   const iovec one{.iov_base = &byte, .iov_len = 1};
-  const ssize_t there = Receive(fd, &one, 1, (flags & ~MSG_WAITALL) | MSG_PEEK, out_flags);
+  const ssize_t there = socket.Receive(fd, &one, 1, (flags & ~MSG_WAITALL) | MSG_PEEK, out_flags);
   if (there >= 0) return 0;
   // The kernel does not ask how its sleep has ended.
-  const bool slept =
-      there == -1 && (errno == EAGAIN || errno == EINTR) && (flags & MSG_DONTWAIT) == 0 && !DoesNotBlock();
+  const bool slept = there == -1 && (errno == EAGAIN || errno == EINTR) && (flags & MSG_DONTWAIT) == 0 &&
+                     !socket.DoesNotBlock();
   return slept ? 0 : there;
 }
 
@@ -217,7 +219,7 @@ StreamSocket::Step StreamSocket::Receiving::LookForMore() {
   if (done_ >= wanted_) {
     // What has come since the last look, by a poll before this call perhaps, is the program's, too.
     const bool more = !peek_ && room_.left() > 0 && !looked_ && s_.share_.with == nullptr &&
-                      (!s_.session_->reads().Lately() || s_.HasUntold());
+                      (!s_.session_->reads().Lately() || Looks(s_).HasUntold());
     if (!more) return Step::kDone;
     looked_ = true;
     const bool comes = takes_direct() && s_.session_->direct().Comes();

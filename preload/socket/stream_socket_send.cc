@@ -137,8 +137,8 @@ bool StreamSocket::Sending::Keeps(std::span<const iovec> pieces) {
 // Returns false where another thread, or an epoll set, waits already: it makes no call that would push what
 // is kept.
 bool StreamSocket::Sending::IsInStream() {
-  return total_ < kLeastRoom && s_.queue_pair().pollable() == nullptr && !s_.options_.kept.no_delay() &&
-         s_.board_.empty() && !Confined() &&
+  return total_ < Limits::kLeastRoom && s_.queue_pair().pollable() == nullptr &&
+         !s_.options_.kept.no_delay() && s_.board_.empty() && !Confined() &&
          s_.use_.writes.Note(CoarseNow(), s_.engine().stats().bcopy_bytes_in) &&
          (s_.corked_.empty() || s_.corked_.in_stream());
 }
@@ -193,9 +193,10 @@ StreamSocket::Step StreamSocket::Sending::ByCopy() {
     // A write of more pieces than one Rest() names goes on; its out-of-band byte is the very last.
     const size_t left = data_.left();
     size_t room = SIZE_MAX;
-    if (!flags_.out_of_band) room = left < kLeastRoom ? Limits(s_).SendRoom() : s_.LinkRoom(left);
+    if (!flags_.out_of_band)
+      room = left < Limits::kLeastRoom ? Limits(s_).SendRoom() : Limits(s_).LinkRoom(left);
     if (room == 0) {
-      s_.NoteSendRoom();
+      Limits(s_).NoteSendRoom();
       break;
     }
     const auto rest = data_.Rest(room);

@@ -69,7 +69,7 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
     }
     verbs::FileSource* const source = session_->queue_pair().file_source();
     if (source == nullptr) break;
-    const size_t room = LinkRoom(count - sent);
+    const size_t room = Limits(*this).LinkRoom(count - sent);
     link_full = room == 0 && Limits(*this).AwaitsLinkRoom();
     if (room == 0) break;
     const verbs::FileRange range = {.name = names.first(std::min({count - sent, kStep, room})),

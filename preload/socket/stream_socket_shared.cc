@@ -207,32 +207,6 @@ void StreamSocket::Holders::ForgetShared() {
   s_.share_.given_up = true;
 }
 
-void StreamSocket::PrepareConfinement(int fd) {
-  const Lock lock = Holders(*this).LockWithOwner();
-  if (usable()) report_.PublishLate(*session_, names());
-  if (usable() && session_->moving()) {
-    session_->moves().End();
-    AfterProgress();
-  }
-  // From here on no thread can be woken by its bell.
-  if (state_ == State::kSdp && Waiting(*this).LeaveBell()) Looks(*this).Look();
-  board_.WakeAll();
-  if (share_.with != nullptr) share_.with->Prepare();
-  if (!numbers_.none()) numbers_.IsNonblocking(numbers_.any());
-  if (listening_.listener != nullptr) listening_.listener->Bar();
-  if (state_ == State::kNew && !family_.native && tcp_.pending_error == 0) {
-    BecomePlain(fd, stats::FallbackReason::kSocketOption,
-                "a seccomp filter was set before the socket was connected");
-  }
-}
-
-void StreamSocket::FinishConfinement(Time give_up) {
-  std::unique_lock own(mutex_.own());  // what the one before has found out stays
-  Listener* const listener = listening_.listener.get();
-  own.unlock();
-  if (listener != nullptr) listener->PrepareConfinement(give_up);
-}
-
 int StreamSocket::Holders::AwaitConnection(Lock& lock, bool nonblocking, Duration timeout, Time* deadline) {
   if (*deadline == kNever && timeout != Duration::zero()) *deadline = Now() + timeout;
   const Signals signals = *deadline == kNever ? Signals::kRestart : Signals::kInterrupt;

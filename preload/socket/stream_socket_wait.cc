@@ -141,7 +141,7 @@ int StreamSocket::Waiting::WaitForChange(Lock& lock, int fd, Time deadline, Sign
       s_.share_.reader_elsewhere_until = Now() + kReadingLeftFor;
     left_to_reader = Now() < s_.share_.reader_elsewhere_until;
   }
-  const short watch = left_to_reader ? s_.WatchEvents() & POLLOUT : s_.WatchEvents();
+  const short watch = left_to_reader ? s_.session_->watch_events() & POLLOUT : s_.session_->watch_events();
   pollfd link{.fd = watch != 0 ? s_.LinkOf(s_.NumberNow(fd)) : -1, .events = watch, .revents = 0};
   if (AwaitsData(awaited)) s_.queue_pair().NoteSleep();
   int error = SleepAsWaiter(lock, &link,

@@ -77,7 +77,7 @@ void StreamSocket::Forking::SettleLoans(Time deadline) {
   s_.AfterProgress();
   while (s_.shareable() && s_.lending_.sink().loan.offered() && !s_.session_->link_ended() &&
          Now() < deadline) {
-    pollfd link{.fd = s_.LinkOf(s_.numbers_.any()), .events = s_.WatchEvents(), .revents = 0};
+    pollfd link{.fd = s_.LinkOf(s_.numbers_.any()), .events = s_.session_->watch_events(), .revents = 0};
     timespec storage;
     UnboundedPoll(&link, 1, Remaining(deadline, &storage), nullptr);
     s_.session_->Read();

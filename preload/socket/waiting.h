@@ -78,6 +78,10 @@ class StreamSocket::Waiting {
     return awaited == Awaited::kMessage && s_.TakesDirect() && s_.session_->direct().Comes();
   }
 
+  [[nodiscard]] static bool AwaitsData(Awaited awaited) {
+    return awaited == Awaited::kData || awaited == Awaited::kMessage;
+  }
+
   StreamSocket& s_;
 };
 

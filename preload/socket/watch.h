@@ -72,6 +72,8 @@ class StreamSocket::Watch {
   void RemoveObserver(ReadinessObserver* observer, int fd);
 
  private:
+  // Returns the poll events that hold now.
+  [[nodiscard]] short ReadyNow() const;
   // Fills in what a connection has that is this process's; `shared` is set already. May take from the link,
   // and opens the express way.
   void AskConnection(Readiness* readiness);
