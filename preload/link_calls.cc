@@ -1,11 +1,13 @@
 #include "preload/link_calls.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <climits>
 #include <cstddef>
 #include <cstring>
@@ -21,6 +23,9 @@ namespace {
 
 // The most that one call moves. A link that gave or took less is asked again when it is ready.
 constexpr size_t kPiece = 16 * 1024;
+
+// The kernel, or a sandbox, does not know epoll_pwait2, which came with Linux 5.11.
+constinit std::atomic<bool> without_pwait2{false};
 
 // Stands in for MSG_DONTWAIT.
 bool ReadyNow(int fd, short events) {
@@ -147,8 +152,13 @@ int LinkConnect(int fd, const sockaddr* address, socklen_t length) {
 
 int WaitForEpoll(int epfd, epoll_event* events, int max_events, const timespec* timeout,
                  const sigset_t* mask) {
-  if (!Confined() || programs_epoll_call == EpollCall::kPwait2) [[likely]]
-    return real.epoll_pwait2(epfd, events, max_events, timeout, mask);
+  if (!without_pwait2.load(std::memory_order_relaxed) &&
+      (!Confined() || programs_epoll_call == EpollCall::kPwait2)) [[likely]] {
+    const int result = real.epoll_pwait2(epfd, events, max_events, timeout, mask);
+    if (result >= 0 || errno != ENOSYS) [[likely]]
+      return result;
+    without_pwait2.store(true, std::memory_order_relaxed);
+  }
   if (programs_epoll_call == EpollCall::kWait && mask == nullptr)
     return real.epoll_wait(epfd, events, max_events, ToMilliseconds(timeout));
   return real.epoll_pwait(epfd, events, max_events, ToMilliseconds(timeout), mask);

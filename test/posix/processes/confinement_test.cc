@@ -546,5 +546,52 @@ TEST_CASE("confinement: a child that may write no files is not ended for what th
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+// The kernel that this process sees, as a sandbox around it may show it, has no epoll_pwait2. The library
+// does not hear of a bare system call.
+bool ForgetPwait2() {
+#ifdef __x86_64__
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD + BPF_W + BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP + BPF_JEQ + BPF_K, SYS_epoll_pwait2, 0, 1),
+      BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+      BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{static_cast<unsigned short>(std::size(filter)), filter};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
+  long result = SYS_seccomp;
+  asm volatile("syscall"
+               : "+a"(result)
+               : "D"(SECCOMP_SET_MODE_FILTER), "S"(0), "d"(&program)
+               : "rcx", "r11", "memory");
+  return result == 0;
+#else
+  return false;
+#endif
+}
+
+TEST_CASE("confinement: a process in a sandbox that does not know epoll_pwait2 waits by epoll") {
+  if (kUnderSanitizer) return Impossible(why::kFilter);
+  Pair pair = MakePair();
+  const std::string data = Pattern(300'000);
+  const pid_t pid = Child([&] {
+    pair.client.reset();
+    const int fd = pair.server.release();
+    SetNonblocking(fd, true);
+    if (!ForgetPwait2()) return 9;
+    const int set = epoll_create1(0);
+    epoll_event event{.events = EPOLLIN, .data = {}};
+    if (set < 0 || epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) != 0) return 10;
+    if (epoll_wait(set, &event, 1, 20) != 0) return 11;
+    if (!WriteAll(fd, "x", 1)) return 12;
+    return EchoIn({"epoll, read, write", false, {}, WaitsByEpoll, Reads, Writes}, fd, set, data.size());
+  });
+  pair.server.reset();
+  REQUIRE(ReceiveExactly(pair.client, 1) == "x");
+  REQUIRE(Exchange(pair.client, data) == data);
+  const int status = Reap(pid);
+  CAPTURE(status);
+  REQUIRE(ExitedWith(status, 0));
+}
+
 }  // namespace
 }  // namespace posix_test
