@@ -30,11 +30,7 @@ std::optional<int> NumberIn(const char* variable) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
-std::optional<int> Option(int fd, int name) {
-  int value = 0;
-  socklen_t length = sizeof value;
-  return real.getsockopt(fd, SOL_SOCKET, name, &value, &length) == 0 ? std::optional(value) : std::nullopt;
-}
+std::optional<int> Option(int fd, int name) { return IntOption(fd, SOL_SOCKET, name); }
 
 void TakeUp(int fd) {
   const std::optional<int> domain = Option(fd, SO_DOMAIN);

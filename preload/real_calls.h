@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <optional>
 
 namespace sdp::preload {
 
@@ -82,6 +83,13 @@ namespace raw {
 
 // Looks all of them up now, so that later calls need not. Any thread may call this, any number of times.
 void ResolveRealCalls();
+
+// Returns an option of a descriptor that is an int; nothing if getsockopt fails.
+inline std::optional<int> IntOption(int fd, int level, int name) {
+  int value = 0;
+  socklen_t length = sizeof value;
+  return real.getsockopt(fd, level, name, &value, &length) == 0 ? std::optional(value) : std::nullopt;
+}
 
 }  // namespace sdp::preload
 

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
+#include "preload/lasting.h"
 #include "preload/link_calls.h"
 #include "preload/readiness/epoll_set.h"
 #include "preload/readiness/fork.h"
@@ -46,11 +46,7 @@ struct Sets {
   std::vector<EpollSet*> retired;                 // may be opened again
   std::vector<std::pair<int, EpollSet*>> in_use;  // the entries of by_fd, to walk through
 };
-Sets& sets() {
-  alignas(Sets) static std::byte room[sizeof(Sets)];
-  static Sets* const instance = new (room) Sets;
-  return *instance;
-}
+Sets& sets() { return Lasting<Sets>(); }
 
 // The caller holds the lock.
 void Enter(Sets& s, int epfd, EpollSet* set) {

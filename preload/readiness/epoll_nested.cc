@@ -14,7 +14,6 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -25,6 +24,7 @@
 #include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
+#include "preload/lasting.h"
 #include "preload/readiness/nested.h"
 #include "preload/readiness/plain_sleep.h"
 #include "preload/real_calls.h"
@@ -55,11 +55,7 @@ struct Table {
   Mutex mutex;
   absl::InlinedVector<Nesting, 16> nested;  // inline, since programs without TCP sockets have nestings, too
 };
-Table& table() {
-  alignas(Table) static std::byte room[sizeof(Table)];
-  static Table* const instance = new (room) Table;
-  return *instance;
-}
+Table& table() { return Lasting<Table>(); }
 
 bool IsEpoll(int fd) {
   if (EpollNumbers::GroupOf(fd) != 0) return true;

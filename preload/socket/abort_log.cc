@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include <algorithm>
 #include <new>
@@ -10,6 +9,7 @@
 
 #include "preload/socket/clock.h"
 #include "preload/stats_message_text.h"
+#include "preload/stats_segment.h"
 
 namespace sdp::preload {
 namespace {
@@ -19,9 +19,7 @@ constinit std::atomic<AbortAllowance*> allowance{&own_allowance};
 
 // One line for each message: how long before now, its direction, its name and details.
 void LogRecentMessages(LogLevel level, const stats::MessageRecorder& recorder) {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  const auto now_ns = static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  const auto now_ns = static_cast<int64_t>(stats::WallClock());
   // In the order noted. Times are coarse where tracing is off.
   uint64_t time_ns = 0;
   for (const stats::MessageNote& note : recorder.Recent()) {

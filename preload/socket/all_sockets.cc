@@ -1,11 +1,11 @@
 #include "preload/socket/all_sockets.h"
 
 #include <cstddef>
-#include <new>
 
 #include "absl/container/inlined_vector.h"
 #include "preload/critical.h"
 #include "preload/fd_table.h"
+#include "preload/lasting.h"
 #include "preload/socket/forking.h"
 
 namespace sdp::preload {
@@ -16,11 +16,7 @@ struct State {
   Mutex turn;
   absl::InlinedVector<StreamSocket*, 512> sockets;  // fork must not fail for lack of memory
 };
-State& state() {
-  alignas(State) static std::byte room[sizeof(State)];
-  static State* const instance = new (room) State;
-  return *instance;
-}
+State& state() { return Lasting<State>(); }
 
 }  // namespace
 

@@ -52,7 +52,7 @@ void Arrivals::Close(bool for_all) {
   } else if (shared_) {
     MoveAllToCommon();
   }
-  if (const int fd = for_all ? -1 : fd_.exchange(-1); fd >= 0) HiddenFds::Close(fd);
+  if (!for_all) HiddenFds::Close(fd_.exchange(-1));
   for (Ready& ready : ready_) {
     ready.session->queue_pair().Abort();
     HiddenFds::Close(ready.fd);
@@ -74,12 +74,10 @@ size_t Arrivals::in_stock() const {
 
 void Arrivals::Add(int fd, AcceptHandshake handshake, bool begun) {
   incoming_.push_back(std::make_unique<Incoming>(this, fd, std::move(handshake), begun));
-  try {
-    Background::Add(incoming_.back().get(), Duration::zero());
-  } catch (...) {
-    incoming_.pop_back();
-    throw;
-  }
+  Incoming* const task = incoming_.back().get();
+  if (Background::Add(task, Duration::zero()) || Background::Holds(task)) return;
+  incoming_.pop_back();
+  throw std::bad_alloc();  // no thread would go on with it
 }
 
 void Arrivals::Push(Ready ready) {
@@ -215,7 +213,6 @@ void Arrivals::MoveAllToCommon() { (void)MoveToCommon(Now(), Duration::zero()); 
 void Arrivals::NoteForkInChild() {
   for (auto& incoming : incoming_) {
     if (!incoming->finished) HiddenFds::Close(incoming->fd);
-    incoming->finished = true;
     incoming->handshake.Disown();
     if (incoming->session != nullptr && !incoming->session->transfer().portable())
       (void)incoming->session.release();

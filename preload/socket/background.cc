@@ -18,9 +18,9 @@
 #include "preload/allowed_calls.h"
 #include "preload/bounded_lock.h"
 #include "preload/critical.h"
-#include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/hidden_fds.h"
+#include "preload/lasting.h"
 #include "preload/log.h"
 #include "preload/main_thread.h"
 #include "preload/process_life.h"
@@ -61,9 +61,8 @@ struct Background::State {
   std::atomic<int> wake_fd{-1};
   std::atomic<uint32_t> polls{0};  // odd from the helper's look-up of the numbers until its poll has returned
   std::atomic<bool> renumbered{false};  // files that tasks wait for may have other numbers now
-  bool running = false;
-  bool begun = false;   // the helper has reached at_work
-  bool ending = false;  // the helper is to end
+  bool begun = false;                   // the helper has reached at_work
+  bool ending = false;                  // the helper is to end
   pthread_t thread{};
   bool asleep = false;  // in a poll that a new task does not end
   Time sleeps_until = kNever;
@@ -80,11 +79,7 @@ struct Background::State {
   }
 };
 
-Background::State& Background::state() {
-  static State* const instance =
-      new State;  // outlives every destructor: the helper may run until the process is gone
-  return *instance;
-}
+Background::State& Background::state() { return Lasting<State>(); }
 
 void Background::State::Sleep(std::vector<pollfd>& fds) {
   fds.clear();
@@ -181,7 +176,7 @@ Time Background::RunUndone() {
   TaskList items;
   {
     std::lock_guard lock(s.mutex);
-    if (s.running || EnsureThread(Now())) return kNever;
+    if (Runs() || EnsureThread(Now())) return kNever;
     items = s.added.TakeOwned();
   }
   std::vector<pollfd> fds;
@@ -236,12 +231,11 @@ bool Background::StartThread() {
 // The caller holds the lock.
 bool Background::EnsureThread(Time now) {
   State& s = state();
-  if (s.running || now < s.next_try) return s.running;
-  s.running = StartThread();
-  runs_ = s.running;
-  if (s.running) threadless_ = false;
+  if (Runs() || now < s.next_try) return Runs();
+  runs_ = StartThread();
+  if (Runs()) threadless_ = false;
   s.next_try = now + kThreadRetry;
-  return s.running;
+  return Runs();
 }
 
 bool Background::Add(Task* task, Duration grace) {
@@ -253,13 +247,13 @@ bool Background::Add(Task* task, Duration grace) {
   if (task->queued_in_ == s.generation) {
     task->again_ = std::min(task->again_, due);
   } else {
-    if (!s.running && Confined()) return false;
+    if (!Runs() && Confined()) return false;
     if (!s.added.Add(task, due)) return false;
     task->queued_in_ = s.generation;
     task->again_ = kNever;
     if (Socket* const owner = task->owner()) owner->Ref();
   }
-  if (!s.running) {
+  if (!Runs()) {
     if (task->owner() != nullptr) threadless_ = true;
     return false;
   }
@@ -300,7 +294,7 @@ void Background::RestForFork() {
     s.forks_waiting.fetch_sub(1);
     {
       std::lock_guard lock(s.mutex);
-      if (s.begun || !s.running) return;
+      if (s.begun || !Runs()) return;
     }
     s.at_work.unlock();
     Pause(kPause);
@@ -315,12 +309,12 @@ bool Background::EndIfAlone() {
   RestForFork();
   {
     std::lock_guard lock(s.mutex);
-    if (!s.running) {  // the second thread is the program's
+    if (!Runs()) {  // the second thread is the program's
       s.at_work.unlock();
       return false;
     }
     s.added.Append(&s.items);
-    runs_ = s.running = s.begun = s.asleep = false;
+    runs_ = s.begun = s.asleep = false;
     s.ending = true;
     s.Wake();
   }
@@ -344,7 +338,7 @@ void Background::EndIfIdle() {
   State& s = state();
   {
     std::lock_guard lock(s.mutex);
-    if (!s.running || s.items.AnyOwned() || s.added.AnyOwned()) return;
+    if (!Runs() || s.items.AnyOwned() || s.added.AnyOwned()) return;
   }
   (void)EndIfAlone();
 }
@@ -371,7 +365,7 @@ void Background::ForgetAfterFork() {
   ++s.generation;
   s.added.Clear();
   s.items.Clear();
-  runs_ = s.running = s.begun = false;
+  runs_ = s.begun = false;
   last_work_ = nullptr;
   s.forks_waiting = 0;
   s.polls = 0;

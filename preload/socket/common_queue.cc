@@ -120,9 +120,7 @@ void CommonQueue::AppendDescriptors(std::vector<int>* descriptors) const {
 
 bool CommonQueue::usable() const {
   if (!open() || Confined()) return false;
-  int priority = 0;
-  socklen_t length = sizeof priority;
-  return real.getsockopt(in_, SOL_SOCKET, SO_PRIORITY, &priority, &length) == 0 && priority != kBarred;
+  return IntOption(in_, SOL_SOCKET, SO_PRIORITY).value_or(kBarred) != kBarred;
 }
 
 int CommonQueue::fd() const { return Confined() ? -1 : out_.load(); }

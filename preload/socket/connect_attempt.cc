@@ -19,7 +19,6 @@
 #include "preload/socket/options.h"
 #include "preload/socket/sdp_port.h"
 #include "preload/socket/shared_arena.h"
-#include "preload/socket/tcp_answers.h"
 #include "verbs/ibv/ibv_rnic.h"
 
 namespace sdp::preload {
@@ -186,16 +185,6 @@ Outcome ConnectAttempt::Start(Time now) {
   if (std::string why; !HaveRnic(&why)) return GiveUp(FallbackReason::kNoRnic, "SDP_RNIC=verbs: " + why);
   if (target_endpoint_.port == 0 || target_endpoint_.IsMulticastOrBroadcast()) {
     return GiveUp(FallbackReason::kAddressFamily, "no address for a stream: " + target_endpoint_.ToString());
-  }
-  if (target_endpoint_.IsWildcard()) {
-    // To connect to the wildcard address is to connect to this host.
-    target_endpoint_.address = {};
-    if (target_endpoint_.version == pm::IpVersion::kV4) {
-      target_endpoint_.address[0] = 127;
-      target_endpoint_.address[3] = 1;
-    } else {
-      target_endpoint_.address[15] = 1;
-    }
   }
   if (const auto cached = LookupCached(target_endpoint_, now)) {
     answer_.cached = true;

@@ -142,7 +142,7 @@ class ConnectAttempt {
   Address target_;
   KeptOptions& kept_;
   const Ruling ruling_;
-  pm::Endpoint target_endpoint_;
+  const pm::Endpoint target_endpoint_;
   uint32_t scope_id_ = 0;
   bool kernel_rnic_tried_ = false;
   int lost_ = 0;  // links that ended in the middle of the handshake

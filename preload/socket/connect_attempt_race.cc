@@ -33,11 +33,8 @@ std::string Milliseconds(Duration duration) {
 std::optional<int> ConnectResult(int fd) {
   pollfd link{.fd = fd, .events = POLLOUT, .revents = 0};
   timespec zero{};
-  if (real.ppoll(&link, 1, &zero, nullptr) == 0) return std::nullopt;
-  int error = 0;
-  socklen_t length = sizeof error;
-  real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
-  return error;
+  if (real.ppoll(&link, 1, &zero, nullptr) <= 0) return std::nullopt;
+  return IntOption(fd, SOL_SOCKET, SO_ERROR).value_or(0);
 }
 
 DeafMoment::DeafMoment(int fd) {
@@ -119,9 +116,9 @@ Outcome ConnectAttempt::BeginRace(Time now) {
 }
 
 Outcome ConnectAttempt::StepRace(Time now) {
-  const auto probed = probe_ == nullptr ? PortProbe::State::kFailed : probe_->state();
-  const bool sdp_answered = probed == PortProbe::State::kAnswered;
-  if (probed == PortProbe::State::kFailed) probe_.reset();
+  const auto probed = probe_ == nullptr ? std::nullopt : ConnectResult(probe_->fd());
+  const bool sdp_answered = probed == 0;
+  if (probed && !sdp_answered) probe_.reset();
   DeafMoment deaf(sdp_answered ? fd_ : -1);
   const auto error = ConnectResult(fd_);
   const ConnectionRace::Way way = race_.Look(sdp_answered, error.has_value(), now);
@@ -141,8 +138,7 @@ Outcome ConnectAttempt::StepRace(Time now) {
   } else if (was_probed && *error == 0) {  // else the host itself may be down
     why_.text += "; SDP is tried again in " + Seconds(RememberSilence(sdp_address, now).until - now);
   }
-  SDP_LOG(kInfo, "connect to %s: TCP, because %s (%s)", target_endpoint_.ToString().c_str(),
-          stats::ToString(why_.reason), why_.text.c_str());
+  LogGivenUp();
   if (*error == 0) return Outcome::kPlain;
   why_.error = *error;
   return Outcome::kFailed;

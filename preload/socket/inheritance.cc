@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -113,6 +112,8 @@ void AdoptConnection(const Handover::Connection& from, SharedArena* arena, Membe
   if (!why.empty()) SDP_LOG(kError, "an inherited connection is lost: %s", why.c_str());
   if (arena != nullptr && from.whole && (memory != nullptr || !from.has_memory))
     shared = SharedConnection::Join(arena, from.number, member, membership);
+  else
+    HiddenFds::Close(membership);
   if (fds.empty()) return;
   if (shared != nullptr) shared->SetMemory(std::move(memory));
   if (shared != nullptr) {

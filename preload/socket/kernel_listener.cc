@@ -132,8 +132,6 @@ void KernelListener::Close() {
 }
 
 void KernelListener::Disown() {
-  closed_ = true;
-  slot_ = nullptr;  // free again (StatsSegment::ForkChild)
   HiddenFds::Close(registration_fd_.exchange(-1));
   (void)rnic_.release();
 }

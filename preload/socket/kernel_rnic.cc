@@ -1,26 +1,12 @@
 #include "preload/socket/kernel_rnic.h"
 
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "preload/config.h"
-#include "preload/real_calls.h"
+#include "preload/socket/option_log.h"
 #include "verbs/ibv/ibv_rnic.h"
 
 namespace sdp::preload {
-namespace {
-
-// Returns the source address of packets to `target`: that of a datagram socket connected there.
-Address SourceTowards(const Address& target) {
-  const int probe = real.socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (probe < 0) return {};
-  Address source;
-  if (real.connect(probe, target.get(), target.length) == 0) source = LocalAddress(probe);
-  real.close(probe);
-  return source;
-}
-
-}  // namespace
 
 bool MayUseKernelRnic(std::string* why) {
   if (config().rnic == RnicChoice::kSoft) {
@@ -40,7 +26,7 @@ bool LeadsThroughKernelRnic(int fd, const Address& target, Address* source, std:
   if (!MayUseKernelRnic(why)) return false;
   const pm::Endpoint bound = ToEndpoint(LocalAddress(fd));
   if (bound.IsWildcard() || bound.version != ToEndpoint(target).version) {
-    *source = SourceTowards(target);
+    *source = SourceTowards(fd, target);
   } else {
     *source = ToAddress(bound, target.family(), 0);
   }

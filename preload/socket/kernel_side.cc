@@ -11,12 +11,7 @@
 namespace sdp::preload {
 namespace {
 
-bool IsV6Only(int fd) {
-  int v6only = 0;
-  socklen_t length = sizeof v6only;
-  real.getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &length);
-  return v6only != 0;
-}
+bool IsV6Only(int fd) { return IntOption(fd, IPPROTO_IPV6, IPV6_V6ONLY).value_or(0) != 0; }
 
 }  // namespace
 

@@ -19,12 +19,7 @@
 namespace sdp::preload {
 namespace {
 
-int Option(int fd, int name) {
-  int value = 0;
-  socklen_t length = sizeof value;
-  real.getsockopt(fd, SOL_SOCKET, name, &value, &length);
-  return value;
-}
+int Option(int fd, int name) { return IntOption(fd, SOL_SOCKET, name).value_or(0); }
 
 void SetOption(int fd, int name, int value) { real.setsockopt(fd, SOL_SOCKET, name, &value, sizeof value); }
 

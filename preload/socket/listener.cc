@@ -12,6 +12,7 @@
 #include "preload/config.h"
 #include "preload/critical.h"
 #include "preload/hidden_fds.h"
+#include "preload/lasting.h"
 #include "preload/link_calls.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -50,9 +51,7 @@ int OpenSdpListener(int conventional_fd, int domain, int backlog, const OptionLo
   options.Replay(fd);
   KeptOptions::ForgoForAccepted(fd);
   if (domain == AF_INET6) {
-    int v6only = 0;
-    socklen_t length = sizeof v6only;
-    real.getsockopt(conventional_fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &length);
+    const int v6only = IntOption(conventional_fd, IPPROTO_IPV6, IPV6_V6ONLY).value_or(0);
     real.setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, sizeof v6only);
   }
   const int one = 1;
@@ -66,13 +65,7 @@ int OpenSdpListener(int conventional_fd, int domain, int backlog, const OptionLo
     return -1;
   }
   // For its connections to inherit; before, they would have been for this port.
-  for (const int name : {SO_REUSEADDR, SO_REUSEPORT}) {
-    int value = 0;
-    socklen_t length = sizeof value;
-    if (real.getsockopt(conventional_fd, SOL_SOCKET, name, &value, &length) == 0 && value != 0) {
-      real.setsockopt(fd, SOL_SOCKET, name, &value, sizeof value);
-    }
-  }
+  for (const int name : {SO_REUSEADDR, SO_REUSEPORT}) CopyOption(conventional_fd, fd, name);
   return fd;
 }
 
@@ -86,10 +79,7 @@ struct OpenListeners {
   Mutex mutex;
   std::vector<Listener*> all;
 };
-OpenListeners& open_listeners() {
-  static OpenListeners* const instance = new OpenListeners;
-  return *instance;
-}
+OpenListeners& open_listeners() { return Lasting<OpenListeners>(); }
 
 // As TCP counts: one more than the backlog, which has no sign there.
 size_t RoomOf(int backlog) {
@@ -198,11 +188,8 @@ void Listener::End(bool for_all) {
   kernel_.Close();
   // The daemon is to forget it, though others have this descriptor.
   if (for_all && shared && enrolment_.fd >= 0) LinkShutdown(enrolment_.fd, SHUT_RDWR);
-  for (std::atomic<int>* fd : {&enrolment_.fd, &sdp_fd_}) {
-    if (for_all && fd == &sdp_fd_) continue;
-    const int number = fd->exchange(-1);
-    if (number >= 0) HiddenFds::Close(number);
-  }
+  HiddenFds::Close(enrolment_.fd.exchange(-1));
+  if (!for_all) HiddenFds::Close(sdp_fd_.exchange(-1));
   arrivals_.Close(for_all);
   // The helper's sleep on it keeps the listener alive in the kernel.
   if (Background::Holds(&watch_)) Background::Add(&watch_, Duration::zero());
@@ -226,7 +213,7 @@ void Listener::SetTuning(const ConnectionTuning& tuning) {
 }
 
 Listener::Taken::~Taken() {
-  if (fd >= 0) hidden ? HiddenFds::Close(fd) : (void)real.close(fd);
+  if (fd >= 0) HiddenFds::Contains(fd) ? HiddenFds::Close(fd) : (void)real.close(fd);
 }
 
 bool Listener::dormant() {
@@ -275,9 +262,7 @@ int Listener::BindBeside(int fd, const Address& address) {
   const auto found = std::find_if(all.begin(), all.end(),
                                   [&](Listener* l) { return Port(l->sdp_address_) == Port(address); });
   if (found == all.end()) return real.bind(fd, address.get(), address.length);
-  int before = 0;
-  socklen_t length = sizeof before;
-  real.getsockopt((*found)->sdp_fd(), SOL_SOCKET, SO_REUSEPORT, &before, &length);
+  const int before = IntOption((*found)->sdp_fd(), SOL_SOCKET, SO_REUSEPORT).value_or(0);
   const int one = 1;
   real.setsockopt((*found)->sdp_fd(), SOL_SOCKET, SO_REUSEPORT, &one, sizeof one);
   const int result = real.bind(fd, address.get(), address.length);

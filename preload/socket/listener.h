@@ -17,7 +17,6 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,12 +45,11 @@ class Listener final : private KernelListenerOwner {
   // Closes a descriptor that was taken from the kernel, which tells the peer. `fd` is -1 once another object
   // has the descriptor.
   struct Taken {
-    explicit Taken(int taken, bool is_hidden = false) : fd(taken), hidden(is_hidden) {}
+    explicit Taken(int taken) : fd(taken) {}
     Taken(const Taken&) = delete;
     Taken& operator=(const Taken&) = delete;
     ~Taken();
     int fd;
-    bool hidden;
   };
 
   // Why there can be no SDP side.
@@ -142,7 +140,7 @@ class Listener final : private KernelListenerOwner {
  private:
   struct Watch : Background::Task {
     Background::Wait Run(Time now) override;
-    Socket* owner() override;
+    Socket* owner() override { return listener->owner_; }
 
     Listener* listener = nullptr;
     bool readable_seen = false;
@@ -152,7 +150,7 @@ class Listener final : private KernelListenerOwner {
   // The port mapper daemon ended: registers again until another one is there.
   struct Renewal : Background::Task {
     Background::Wait Run(Time now) override;
-    Socket* owner() override;
+    Socket* owner() override { return listener->owner_; }
 
     std::optional<Background::Wait> RegisterAgain(int conventional_fd, Time now);
 
@@ -177,7 +175,7 @@ class Listener final : private KernelListenerOwner {
   Mutex& kernel_listener_mutex() override { return mutex_; }
   bool HasRoom() const override { return !arrivals_.full(); }
   void TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) override;
-  Socket* owning_socket() override;
+  Socket* owning_socket() override { return owner_; }
   // Returns true if no other process is likely to wait for its connections.
   [[nodiscard]] bool first_hand() const { return used_ || !arrivals_.shared(); }
   [[nodiscard]] bool HelperMayAccept() const {

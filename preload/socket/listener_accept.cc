@@ -52,7 +52,6 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd, Address* peer) {
         // The request is not complete: the helper waits for the rest, within the start-up time-out.
         const int hidden = HiddenFds::Hide(accepted);
         taken.fd = hidden;
-        taken.hidden = true;
         if (hidden < 0) break;
         const bool begun = arrivals_.BeginWork();
         arrivals_.Add(hidden, std::move(handshake), begun);
@@ -83,7 +82,7 @@ bool Listener::AcceptAhead(bool shake_hands) {
     if (accepted < 0) return any || errno == EAGAIN;  // another thread, or process, has it
     const int hidden = HiddenFds::Hide(accepted);
     if (hidden < 0) return any;
-    Taken taken(hidden, /*is_hidden=*/true);
+    Taken taken(hidden);
     any = true;
     const Time now = Now();
     AcceptHandshake handshake(hidden, peer, service_, tuning_, now);
@@ -122,11 +121,9 @@ void Listener::TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) {
               ToEndpoint(sdp_address_).ToString().c_str(), strerrordesc_np(error));
     return;
   }
-  Taken taken(hidden, /*is_hidden=*/true);
+  Taken taken(hidden);
   arrivals_.Add(hidden, AcceptHandshake(hidden, tuning_, std::move(connector)), /*begun=*/false);
   taken.fd = -1;
 }
-
-Socket* Listener::owning_socket() { return owner_; }
 
 }  // namespace sdp::preload

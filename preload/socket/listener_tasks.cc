@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "preload/fd_table.h"
 #include "preload/hidden_fds.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -59,8 +58,6 @@ Background::Wait Listener::Watch::Run(Time now) {
   return {.fd = listener->sdp_fd(), .events = POLLIN};
 }
 
-Socket* Listener::Watch::owner() { return listener->owner_; }
-
 Background::Wait Listener::Renewal::Run(Time now) {
   const int conventional_fd = listener->owner_->AnyDescriptor();
   bool registered = false;
@@ -105,7 +102,5 @@ std::optional<Background::Wait> Listener::Renewal::RegisterAgain(int conventiona
           ToEndpoint(listener->sdp_address_).ToString().c_str());
   return std::nullopt;
 }
-
-Socket* Listener::Renewal::owner() { return listener->owner_; }
 
 }  // namespace sdp::preload

@@ -1,7 +1,5 @@
 #include "preload/socket/memory_keeper.h"
 
-#include <new>
-
 #include "preload/socket/background.h"
 #include "verbs/softiwarp/soft_rnic.h"
 
@@ -19,20 +17,15 @@ struct Task final : Background::Task {
 };
 
 // Is never destroyed: the helper may have the task at exit.
-union Lasting {
-  constexpr Lasting() : task() {}
-  ~Lasting() {}
+union LastingTask {
+  constexpr LastingTask() : task() {}
+  ~LastingTask() {}
   Task task;
 };
-constinit Lasting lasting;
+constinit LastingTask lasting;
 
 void NoteKept() {
-  bool added = false;
-  try {
-    added = Background::Add(&lasting.task, kKept);
-  } catch (const std::bad_alloc&) {
-  }
-  if (!added) (void)iwarp::ForgetMemories(Duration::zero());
+  if (!Background::Add(&lasting.task, kKept)) (void)iwarp::ForgetMemories(Duration::zero());
 }
 
 }  // namespace

@@ -70,18 +70,29 @@ void OptionLog::Replay(int fd) const {
     real.setsockopt(fd, e.level, e.name, e.value.data(), static_cast<socklen_t>(e.value.size()));
 }
 
+void CopyOption(int from, int to, int name) {
+  const int value = IntOption(from, SOL_SOCKET, name).value_or(0);
+  if (value != 0) real.setsockopt(to, SOL_SOCKET, name, &value, sizeof value);
+}
+
 void FollowRoute(int from, int to) {
   const KeepErrno keep;
-  int mark = 0;
-  socklen_t length = sizeof mark;
-  if (real.getsockopt(from, SOL_SOCKET, SO_MARK, &mark, &length) == 0 && mark != 0) {
-    real.setsockopt(to, SOL_SOCKET, SO_MARK, &mark, sizeof mark);
-  }
+  CopyOption(from, to, SO_MARK);
   char device[IFNAMSIZ] = {};
-  length = sizeof device;
+  socklen_t length = sizeof device;
   if (real.getsockopt(from, SOL_SOCKET, SO_BINDTODEVICE, device, &length) == 0 && length > 0) {
     real.setsockopt(to, SOL_SOCKET, SO_BINDTODEVICE, device, length);
   }
+}
+
+Address SourceTowards(int from, const Address& target) {
+  const int probe = real.socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return {};
+  FollowRoute(from, probe);
+  const bool routed = real.connect(probe, target.get(), target.length) == 0;
+  const Address source = routed ? LocalAddress(probe) : Address{};
+  real.close(probe);
+  return source;
 }
 
 }  // namespace sdp::preload

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "preload/socket/address.h"
+
 namespace sdp::preload {
 
 class OptionLog {
@@ -30,8 +32,12 @@ class OptionLog {
   std::vector<Entry> entries_;
 };
 
+// Sets an int option of SOL_SOCKET on `to`, if `from` has it with another value than 0.
+void CopyOption(int from, int to, int name);
 // Copies the routing of `from` to a socket that asks for a route on its behalf: SO_MARK and SO_BINDTODEVICE.
 void FollowRoute(int from, int to);
+// Returns this host's address for packets to `target` by the route of `from`; empty if there is none.
+Address SourceTowards(int from, const Address& target);
 
 }  // namespace sdp::preload
 

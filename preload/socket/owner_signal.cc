@@ -76,7 +76,7 @@ bool SignalUrgent(int fd) {
 }
 
 void ConnectionSignal::Set(int fd) {
-  if (const int before = fd_.exchange(-1); before >= 0) HiddenFds::Close(before);
+  HiddenFds::Close(fd_.exchange(-1));
   if (fd < 0) return;
   number_ = fd;
   const int duplicate = real.fcntl(fd, F_DUPFD_CLOEXEC, 0);

@@ -6,14 +6,13 @@
 #include <unistd.h>
 
 #include <mutex>
-#include <new>
 
 #include "portmapper/engine/assoc_handle.h"
 #include "preload/config.h"
 #include "preload/critical.h"
 #include "preload/fail.h"
 #include "preload/hidden_fds.h"
-#include "preload/log.h"
+#include "preload/lasting.h"
 #include "preload/real_calls.h"
 #include "preload/socket/address.h"
 #include "preload/socket/option_log.h"
@@ -27,11 +26,7 @@ struct State {
   pm::SilentPorts silent_ports;
   std::optional<pm::AssocHandleGenerator> handles;
 };
-State& state() {
-  alignas(State) static std::byte storage[sizeof(State)];
-  static State* const instance = new (storage) State;  // never destroyed: used until the process is gone
-  return *instance;
-}
+State& state() { return Lasting<State>(); }
 
 pm::AssocHandle NextHandle(State& s) {
   if (!s.handles) {
@@ -47,11 +42,9 @@ pm::AssocHandle NextHandle(State& s) {
 
 // Binds to the port now, even if the application has left the choice of it to connect.
 int BindToPort(int fd, const Address& address) {
-  int later = 0;
-  socklen_t length = sizeof later;
+  const int later = IntOption(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT).value_or(0);
   const int now = 0;
-  if (real.getsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &later, &length) != 0 || later == 0)
-    return real.bind(fd, address.get(), address.length);
+  if (later == 0) return real.bind(fd, address.get(), address.length);
   real.setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &now, sizeof now);
   const int result = real.bind(fd, address.get(), address.length);
   const KeepErrno keep;
@@ -79,20 +72,6 @@ std::optional<pm::Endpoint> BoundLocal(int tcp_fd, int domain, const Address& ro
   local = LocalAddress(tcp_fd);
   if (local.length == 0) return std::nullopt;
   return ToEndpoint(local);
-}
-
-// Returns this host's source address towards `target`, for a query that goes elsewhere; empty if there is no
-// route.
-Address SourceTowards(int tcp_fd, const pm::Endpoint& target, uint32_t scope_id) {
-  const int family = target.version == pm::IpVersion::kV4 ? AF_INET : AF_INET6;
-  const int probe = real.socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (probe < 0) return {};
-  FollowRoute(tcp_fd, probe);
-  const Address address = ToAddress(target, family, scope_id);
-  const bool routed = real.connect(probe, address.get(), address.length) == 0;
-  const Address source = routed ? LocalAddress(probe) : Address{};
-  real.close(probe);
-  return source;
 }
 
 }  // namespace
@@ -141,7 +120,9 @@ std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endp
   // Connected, so that an ICMP unreachable arrives as an error rather than as silence.
   const Address address = ToAddress(port_mapper, family, central ? 0 : scope_id);
   if (real.connect(lookup->fd_, address.get(), address.length) != 0) return nullptr;
-  const Address source = central ? SourceTowards(tcp_fd, target, scope_id) : LocalAddress(lookup->fd_);
+  const int target_family = target.version == pm::IpVersion::kV4 ? AF_INET : AF_INET6;
+  const Address source =
+      central ? SourceTowards(tcp_fd, ToAddress(target, target_family, scope_id)) : LocalAddress(lookup->fd_);
   if (source.length == 0) return nullptr;
   const auto local = BoundLocal(tcp_fd, domain, source);
   if (!local || local->version != target.version)

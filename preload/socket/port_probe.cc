@@ -1,7 +1,6 @@
 #include "preload/socket/port_probe.h"
 
 #include <netinet/in.h>
-#include <poll.h>
 
 #include <cerrno>
 
@@ -31,15 +30,5 @@ std::unique_ptr<PortProbe> PortProbe::Start(int tcp_fd, const Address& port) {
 }
 
 PortProbe::~PortProbe() { HiddenFds::Close(fd_); }
-
-PortProbe::State PortProbe::state() const {
-  pollfd link{.fd = fd_, .events = POLLOUT, .revents = 0};
-  timespec zero{};
-  if (real.ppoll(&link, 1, &zero, nullptr) <= 0) return State::kPending;
-  int error = 0;
-  socklen_t length = sizeof error;
-  real.getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &length);
-  return error == 0 ? State::kAnswered : State::kFailed;
-}
 
 }  // namespace sdp::preload

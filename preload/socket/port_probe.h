@@ -20,8 +20,6 @@ class PortProbe {
 
   // Ready for POLLOUT once the port has answered, or the connect has failed.
   [[nodiscard]] int fd() const { return fd_; }
-  enum class State : uint8_t { kPending, kAnswered, kFailed };
-  [[nodiscard]] State state() const;
 
  private:
   explicit PortProbe(int hidden_fd) : fd_(hidden_fd) {}

@@ -1,7 +1,6 @@
 #include "preload/process_life.h"
 
 #include <fcntl.h>
-#include <string.h>
 
 #include <algorithm>
 #include <atomic>
@@ -66,10 +65,7 @@ constexpr Duration kPatienceForWorkers = std::chrono::seconds(1);
 constinit ReadinessAtFork readiness_at_fork;
 
 // The segment that PrepareFork locked too, if there was one.
-stats::StatsSegment*& locked_statistics() {
-  static stats::StatsSegment* segment = nullptr;
-  return segment;
-}
+constinit stats::StatsSegment* locked_statistics = nullptr;
 
 // Calls `f(fd, socket)` for each number.
 template <typename F>
@@ -196,13 +192,13 @@ void PrepareFork() {
   QuietLinks::LockForFork();
   Background::LockForFork();
   iwarp::ShareMemories();
-  locked_statistics() = OpenStatistics();
-  if (locked_statistics() != nullptr) locked_statistics()->PrepareFork();
+  locked_statistics = OpenStatistics();
+  if (locked_statistics != nullptr) locked_statistics->PrepareFork();
 }
 
 void ParentAfterFork() {
   SharedArena::ParentAfterFork();
-  if (locked_statistics() != nullptr) locked_statistics()->ForkParent();
+  if (locked_statistics != nullptr) locked_statistics->ForkParent();
   Background::UnlockAfterFork();
   QuietLinks::UnlockAfterFork();
   readiness_at_fork.unlock();
@@ -230,7 +226,7 @@ void ChildAfterFork() {
     ExpectSignals();  // needed if the parent is the first process of its namespace and expects none
   AllSockets::Unlock();
   ForgetPmAfterFork();
-  if (locked_statistics() != nullptr) IfThereIsMemory([] { locked_statistics()->ForkChild(); });
+  if (locked_statistics != nullptr) IfThereIsMemory([] { locked_statistics->ForkChild(); });
 }
 
 void ExpectSignals() { SignalEnd::Guard(SayLastWords); }

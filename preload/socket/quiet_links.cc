@@ -16,8 +16,8 @@
 
 #include "preload/allowed_calls.h"
 #include "preload/critical.h"
-#include "preload/fd_table.h"
 #include "preload/hidden_fds.h"
+#include "preload/lasting.h"
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
@@ -69,12 +69,11 @@ struct QuietLinks::State {
   size_t in_use = 0;
   Time next_look = kNever;  // kNever also if the helper has no links to look at
   uint32_t run = 0;
-  uint32_t generation = 1;  // grows in a child of fork
   std::atomic<bool> stopped{false};
   std::atomic<int> epoll_fd{-1};
   Task task;
 
-  [[nodiscard]] bool Knows(const Link* link) const { return link->known_in_ == generation; }
+  [[nodiscard]] bool Knows(const Link* link) const { return link->known_; }
   Place& PlaceOf(const Link* link) { return places[link->place_]; }
   void BeInUse(Place& place, Time now) {
     if (!std::exchange(place.in_use, true)) ++in_use;
@@ -96,12 +95,7 @@ struct QuietLinks::State {
   }
 };
 
-QuietLinks::State& QuietLinks::state() {
-  // Outlives every destructor, as the helper does. Fork must not fail for lack of memory.
-  alignas(State) static std::byte room[sizeof(State)];
-  static State* const instance = new (room) State;
-  return *instance;
-}
+QuietLinks::State& QuietLinks::state() { return Lasting<State>(); }
 
 void QuietLinks::Enter(Link* link) {
   State& s = state();
@@ -119,7 +113,7 @@ void QuietLinks::Enter(Link* link) {
     }
     link->place_ = s.free.back();
     s.free.pop_back();
-    link->known_in_ = s.generation;
+    link->known_ = true;
     State::Place& place = s.PlaceOf(link);
     place.link = link;
     s.BeInUse(place, Now());
@@ -141,7 +135,7 @@ void QuietLinks::Leave(Link* link) {
   link->watch_ = Link::Watched::kNot;
   place = {.version = place.version + 1};
   s.free.push_back(link->place_);
-  link->known_in_ = 0;
+  link->known_ = false;
 }
 
 bool QuietLinks::Watch(Link* link, int fd, WatchFor whom) {
@@ -212,12 +206,11 @@ void QuietLinks::UnlockAfterFork() { state().mutex.unlock(); }
 
 void QuietLinks::ForgetAfterFork() {
   State& s = state();
-  ++s.generation;
   for (const State::Place& place : s.places) {
     if (place.link == nullptr) continue;
     place.link->watch_ = Link::Watched::kNot;
     place.link->relied_on_ = 0;  // by the parent's threads
-    place.link->known_in_ = 0;
+    place.link->known_ = false;
   }
   s.places.clear();
   s.free.clear();

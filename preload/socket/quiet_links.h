@@ -45,7 +45,7 @@ class QuietLinks {
     // Returns true if the helper does not look at the link otherwise.
     [[nodiscard]] bool left_alone() const { return watch_ == Watched::kForProgram; }
     // Returns true if the helper's looks come to this link, at least once more.
-    [[nodiscard]] bool looked_at() const { return known_in_ != 0 && !left_alone(); }
+    [[nodiscard]] bool looked_at() const { return known_ && !left_alone(); }
     // Around a thread's sleep that hears of the watched descriptor by the helper alone: TakeUnread() comes at
     // once. The owner's lock is held.
     void RelyOn() { ++relied_on_; }
@@ -59,7 +59,7 @@ class QuietLinks {
     enum class Watched : uint8_t { kNot, kForSleeper, kForProgram };
     std::atomic<Watched> watch_{Watched::kNot};
     std::atomic<int> relied_on_{0};
-    uint32_t known_in_ = 0;  // the generation of processes in which the link has a place; 0: none
+    bool known_ = false;  // it has a place in this process
     uint32_t place_ = 0;
   };
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "preload/config.h"
 #include "preload/fail.h"
@@ -32,12 +33,13 @@ pm::RegistrarCalls Calls() {
           .known_daemons = &known_daemons};
 }
 
-}  // namespace
-
+// Returns the paths where a daemon is looked for, as configured.
 std::vector<std::string> RegistrationPaths() {
   if (!config().pmd_socket.empty()) return {config().pmd_socket};
   return pm::RegistrationPaths(geteuid(), secure_getenv);
 }
+
+}  // namespace
 
 Result<int, pm::RegistrarError> RegisterSdp(int conventional_fd, int sdp_fd, Duration limit) {
   return pm::RegisterListener(RegistrationPaths(), conventional_fd, sdp_fd, limit, Calls());

@@ -6,14 +6,10 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "portmapper/registrar.h"
 
 namespace sdp::preload {
-
-// Returns the paths where a daemon is looked for, as configured.
-std::vector<std::string> RegistrationPaths();
 
 // Both block for `limit` at most. They return the descriptor that keeps the registration alive; it is not
 // hidden yet.

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "preload/real_calls.h"
+#include "preload/socket/option_log.h"
 
 namespace sdp::preload {
 namespace {
@@ -18,13 +19,6 @@ void Append(std::vector<uint16_t>* ports, PortRange range, uint32_t start) {
   const uint32_t count = range.last - range.first + 1U;
   for (uint32_t i = 0; i < count; ++i)
     ports->push_back(static_cast<uint16_t>(range.first + (start + i) % count));
-}
-
-void CopyOption(int from, int to, int name) {
-  int value = 0;
-  socklen_t length = sizeof value;
-  if (real.getsockopt(from, SOL_SOCKET, name, &value, &length) == 0 && value != 0)
-    real.setsockopt(to, SOL_SOCKET, name, &value, sizeof value);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "preload/critical.h"
 #include "preload/file_size_limit.h"
 #include "preload/hidden_fds.h"
+#include "preload/lasting.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 
@@ -69,11 +70,7 @@ struct SharedArena::All {
   SharedArena* own = nullptr;
 };
 
-SharedArena::All& SharedArena::all() {
-  alignas(All) static std::byte room[sizeof(All)];  // fork needs it, and memory may be short
-  static All* const instance = new (room) All;
-  return *instance;
-}
+SharedArena::All& SharedArena::all() { return Lasting<All>(); }
 
 SharedSlot* SharedArena::slots() const { return reinterpret_cast<SharedSlot*>(memory_ + kPage); }
 

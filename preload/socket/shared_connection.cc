@@ -79,12 +79,6 @@ void SharedConnection::AdoptAfterFork() {
   self_ = arena_->self();
 }
 
-void SharedConnection::ForgetAfterFork() {
-  CloseMembership();
-  ForgetAwaited();
-  left_ = true;
-}
-
 SharedConnection::View SharedConnection::Lock() {
   if (pthread_mutex_lock(&slot_->mutex) == EOWNERDEAD) {
     pthread_mutex_consistent(&slot_->mutex);

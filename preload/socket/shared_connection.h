@@ -65,7 +65,7 @@ class SharedConnection {
   // In the child of a fork, which was added before: the hold becomes the child's.
   void AdoptAfterFork();
   // In a child that got no place: gives up the parent's hold without any effect on the parent.
-  void ForgetAfterFork();
+  void ForgetAfterFork() { left_ = true; }
 
   // What another program of this end has left of the link besides its descriptor, until the first state is
   // read: the memory of a local link, or null.

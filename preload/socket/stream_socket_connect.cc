@@ -11,6 +11,7 @@
 #include "preload/config.h"
 #include "preload/confinement.h"
 #include "preload/fail.h"
+#include "preload/lasting.h"
 #include "preload/log.h"
 #include "preload/native_family.h"
 #include "preload/real_calls.h"
@@ -36,11 +37,7 @@ struct ConnectLooks {
   Mutex mutex;  // never waited for: fork may leave it locked in the child
   PollBudget budget{config().poll};
 };
-ConnectLooks& connect_looks() {
-  alignas(ConnectLooks) static std::byte room[sizeof(ConnectLooks)];  // needs no memory, is never destroyed
-  static ConnectLooks* const instance = new (room) ConnectLooks;
-  return *instance;
-}
+ConnectLooks& connect_looks() { return Lasting<ConnectLooks>(); }
 
 // poll() of two links. `restarts`: as a connect without a time-out
 // does after a signal handler.
@@ -146,11 +143,8 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     BecomePlain(fd, stats::FallbackReason::kSocketOption, kCommon);
     return kPassThrough;
   }
-  if (family_.domain == AF_INET6 && !options_.v6only) {
-    int v6only = 0;
-    socklen_t size = sizeof v6only;
-    if (real.getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &size) == 0) options_.v6only = v6only;
-  }
+  if (family_.domain == AF_INET6 && !options_.v6only)
+    options_.v6only = IntOption(fd, IPPROTO_IPV6, IPV6_V6ONLY);
   try {
     connecting_.attempt = std::make_unique<ConnectAttempt>(
         fd, family_.asked(), Destination(fd, MakeAddress(address, length)), &options_.kept);
