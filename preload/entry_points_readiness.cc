@@ -80,9 +80,8 @@ int UnlessShortOfMemory(Call call) {
 }
 
 // `wait()` is the program's unchanged call.
-template <typename Wait>
 int WaitFor(EpollCall call, int epfd, epoll_event* events, int max_events, const timespec* timeout,
-            const sigset_t* mask, Wait wait) {
+            const sigset_t* mask, absl::FunctionRef<int()> wait) {
   programs_epoll_call = call;
   if (Started()) {
     const int result =
@@ -94,9 +93,7 @@ int WaitFor(EpollCall call, int epfd, epoll_event* events, int max_events, const
     }
     return result != kPassThrough ? result : wait();
   }
-  return EpollWaitBeforeSockets(
-      epfd, events, max_events, timeout, mask, [](void* call) { return (*static_cast<Wait*>(call))(); },
-      &wait);
+  return EpollWaitBeforeSockets(epfd, events, max_events, timeout, mask, wait);
 }
 
 int NoteCreated(int epfd) {

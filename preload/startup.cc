@@ -20,7 +20,7 @@
 #include "preload/main_thread.h"
 #include "preload/privileged.h"
 #include "preload/process_life.h"
-#include "preload/readiness/fork.h"
+#include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 #include "verbs/descriptor_calls.h"
 #include "verbs/softiwarp/link_calls.h"

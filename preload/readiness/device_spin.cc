@@ -2,13 +2,12 @@
 
 #include <sys/epoll.h>
 
-#include <algorithm>
+#include <optional>
 
 #include "preload/socket/clock.h"
 #include "preload/socket/watch.h"
 
 namespace sdp::preload {
-namespace {}  // namespace
 
 void DeviceSpin::Prepare() {
   for (Device& device : devices_) {
@@ -17,7 +16,6 @@ void DeviceSpin::Prepare() {
     device.read_edge = readiness.read_edge;
     device.write_edge = readiness.write_edge;
     if (!readiness.device) continue;
-    budget_ = std::max(budget_, readiness.look);
     look_.Add(&stream, readiness.look,
               {.events = static_cast<short>(device.events | EPOLLERR | EPOLLHUP),
                .edges = (device.events & EPOLLET) != 0,
@@ -28,7 +26,7 @@ void DeviceSpin::Prepare() {
 
 DeviceLook::Outcome DeviceSpin::Look(LookTurn& turn, Time deadline, bool other_ready, const sigset_t* mask) {
   const Time now = Now();
-  const Time until = now + budget_;
+  const Time until = now + look_.budget();
   looked_ = turn.Take(now, until);
   const DeviceLook::Outcome outcome = look_.Run(deadline, other_ready || !looked_, mask);
   if (looked_) turn.GiveBack(until);
@@ -56,7 +54,7 @@ void DeviceSpin::WakeUp() {
   for (const Device& device : devices_) {
     StreamSocket& stream = Stream(device.socket);
     const WokenBy by = device.came ? WokenBy::kThis : any ? WokenBy::kAnother : WokenBy::kNeither;
-    looked_ ? Watch(stream).NoteSlept(lasted, by) : Watch(stream).NoteSleptUnlooked(by);
+    Watch(stream).NoteSlept(looked_ ? std::optional(lasted) : std::nullopt, by);
   }
 }
 

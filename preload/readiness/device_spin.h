@@ -40,7 +40,6 @@ class DeviceSpin {
 
   absl::InlinedVector<Device, DeviceLook::kMostSockets> devices_;
   DeviceLook look_;
-  Duration budget_{};
   bool looked_ = false;
   Time began_{};
   bool asleep_ = false;

@@ -19,7 +19,6 @@
 #include "preload/lasting.h"
 #include "preload/link_calls.h"
 #include "preload/readiness/epoll_set.h"
-#include "preload/readiness/fork.h"
 #include "preload/readiness/nested.h"
 #include "preload/readiness/plain_sleep.h"
 #include "preload/readiness/readiness.h"
@@ -180,9 +179,16 @@ int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
 
 namespace {
 
-// Returns the answer after the kernel has given `count` events to a sleeper without a set.
-int AfterPlain(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask,
-               int count) {
+// `wait` makes the system call, for which this thread has no set yet.
+int WaitPlain(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask,
+              absl::FunctionRef<int()> wait) {
+  int count = 0;
+  {
+    const PlainSleep sleep(epfd);
+    // A set that came before this thread was counted would not wake it.
+    const bool set_came = static_cast<bool>(FindEpollSet(epfd));
+    if (!set_came) count = wait();
+  }
   if (count < 0 || !HaveEpollSets()) return count;
   // The set may have come while this thread slept. The event by which the set wakes the thread is not the
   // application's.
@@ -191,23 +197,15 @@ int AfterPlain(int epfd, epoll_event* events, int max_events, Time deadline, con
   return set ? set->Wait(epfd, events, max_events, deadline, mask) : 0;
 }
 
-int WaitPlain(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
-  int count = 0;
-  {
-    const PlainSleep sleep(epfd);
-    timespec storage;
-    // A set that came before this thread was counted would not wake it.
-    const bool set_came = static_cast<bool>(FindEpollSet(epfd));
-    if (!set_came) count = WaitForEpoll(epfd, events, max_events, Remaining(deadline, &storage), mask);
-  }
-  return AfterPlain(epfd, events, max_events, deadline, mask, count);
-}
-
 int WaitUntil(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
+  const auto wait = [&] {
+    timespec storage;
+    return WaitForEpoll(epfd, events, max_events, Remaining(deadline, &storage), mask);
+  };
   for (;;) {
     const EpollSetRef set = FindEpollSet(epfd);
     const int count = set ? set->Wait(epfd, events, max_events, deadline, mask)
-                          : WaitPlain(epfd, events, max_events, deadline, mask);
+                          : WaitPlain(epfd, events, max_events, deadline, mask, wait);
     const int kept = Nestings::Settle(epfd, events, count, max_events);
     if (kept == count || kept > 0 || Now() >= deadline) return kept;
   }
@@ -230,15 +228,9 @@ int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* tim
 }
 
 int EpollWaitBeforeSockets(int epfd, epoll_event* events, int max_events, const timespec* timeout,
-                           const sigset_t* mask, int (*wait)(void* arguments), void* arguments) {
+                           const sigset_t* mask, absl::FunctionRef<int()> wait) {
   const Time deadline = DeadlineAfter(timeout);
-  int count;
-  {
-    const PlainSleep sleep(epfd);
-    // A set that came before this thread was counted would not wake it.
-    count = HaveEpollSets() && FindEpollSet(epfd) ? 0 : wait(arguments);
-  }
-  const int result = AfterPlain(epfd, events, max_events, deadline, mask, count);
+  const int result = WaitPlain(epfd, events, max_events, deadline, mask, wait);
   const int kept = Nestings::Settle(epfd, events, result, max_events);
   return kept == result || kept > 0 || Now() >= deadline
              ? kept

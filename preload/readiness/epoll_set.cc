@@ -125,8 +125,7 @@ void EpollSet::OnListen(int key, const Watch::Readiness& readiness) {
     event = {.events = entry->asked.armed ? entry->asked.events : EPOLLONESHOT, .data = entry->asked.data};
     epfd = epfd_;
     number = Registrations::NumberOf(key, *entry);
-    entry->socket->Ref();
-    socket = SocketRef(entry->socket.get());
+    socket = SocketRef::To(entry->socket.get());
   }
   const KeepErrno keep;
   listeners_.Control(epfd, EPOLL_CTL_ADD, number, std::max(key, -1), &Stream(socket), &event, readiness);
@@ -152,10 +151,10 @@ bool EpollSet::ProgressLinks(bool take_kick) {
       const int sdp_fd = ListenerRegistrations::SdpFdOf(data);
       (ready[i].events & EPOLLHUP) != 0 ? listeners_.Drop(sdp_fd) : listeners_.TakeOn(sdp_fd);
     } else {
-      bool warm = false;
+      bool polled = false;
       // Null for a link that was warm already: it is looked at in memory.
-      if (const SocketRef socket = SocketOfLink(static_cast<int>(data), &warm))
-        Watch(Stream(socket)).Progress(/*polled=*/warm && !kick_.heard());
+      if (const SocketRef socket = SocketOfLink(static_cast<int>(data), &polled))
+        Watch(Stream(socket)).Progress(polled);
     }
   }
   return kicked;
@@ -169,13 +168,13 @@ void EpollSet::ProgressRung() {
                            ? 1
                            : 0;
   for (size_t i = 0; i < count; ++i) {
-    bool warm = false;
-    if (const SocketRef socket = SocketOfLink(static_cast<int>(keys[i]), &warm))
-      Watch(Stream(socket)).TakeRung(warm && !kick_.heard());
+    bool polled = false;
+    if (const SocketRef socket = SocketOfLink(static_cast<int>(keys[i]), &polled))
+      Watch(Stream(socket)).TakeRung(polled);
   }
 }
 
-SocketRef EpollSet::SocketOfLink(int key, bool* warm) {
+SocketRef EpollSet::SocketOfLink(int key, bool* polled) {
   std::lock_guard lock(mutex_);
   Entry* const entry = sockets_.Find(key);
   if (entry == nullptr) {
@@ -185,9 +184,8 @@ SocketRef EpollSet::SocketOfLink(int key, bool* warm) {
   if (entry->warm) return {};
   sockets_.Warm(key, *entry);
   sockets_.MakeCandidate(key, *entry);
-  if (warm != nullptr) *warm = entry->warm;
-  entry->socket->Ref();
-  return SocketRef(entry->socket.get());
+  *polled = entry->warm && !kick_.heard();
+  return SocketRef::To(entry->socket.get());
 }
 
 bool EpollSet::HasCandidates() {

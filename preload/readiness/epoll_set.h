@@ -124,8 +124,8 @@ class EpollSet final : public ReadinessObserver {
   // Lets those links make progress whose peers have rung the bell.
   void ProgressRung();
   // Returns the socket that owns a link in the inner epoll, and makes that socket a candidate.
-  // `warm`: whether the next waits look at the link.
-  SocketRef SocketOfLink(int key, bool* warm);
+  // `polled`: whether this thread alone waits, and the next waits look at the link.
+  SocketRef SocketOfLink(int key, bool* polled);
   // No local link is warm any more, and the sockets take their doorbells.
   void CoolDown();
   bool HasCandidates();

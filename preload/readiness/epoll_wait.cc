@@ -13,7 +13,6 @@
 #include "preload/link_calls.h"
 #include "preload/readiness/device_spin.h"
 #include "preload/readiness/epoll_set.h"
-#include "preload/readiness/sleepers_mask.h"
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
@@ -91,6 +90,8 @@ class EpollSet::WaitCall {
   // Asks the kernel again and again, before a sleep over links that only the kernel knows. Returns the number
   // of events, or -1 with EINTR.
   int SpinOverKernel();
+  // Returns how long to look before a sleep.
+  Duration LookBudget();
   // Asks the kernel, and sleeps if nothing is there yet. Returns -1 with errno.
   int AskKernel(bool kernel_first, Time undone, DeviceSpin* devices);
   // After the kernel's first turn in a call: asks again if our own links' news has taken the only place. If
@@ -153,12 +154,13 @@ void EpollSet::WaitCall::Settle(const Registrations::Work& links) {
   }
 }
 
+Duration EpollSet::WaitCall::LookBudget() {
+  std::lock_guard lock(set_.mutex_);
+  return Confined() ? Duration::zero() : set_.look_budget_.Next();
+}
+
 bool EpollSet::WaitCall::SpinOverWarm() {
-  Duration budget;
-  {
-    std::lock_guard lock(set_.mutex_);
-    budget = Confined() ? Duration::zero() : set_.look_budget_.Next();
-  }
+  const Duration budget = LookBudget();
   const Duration doorbells = config().poll ? Duration::zero() : static_cast<int>(warm_) * kDoorbellCost;
   const HandlerWatch handlers;
   bool crowded = false;
@@ -256,11 +258,7 @@ int EpollSet::WaitCall::AskKernel(bool kernel_first, Time undone, DeviceSpin* de
 }
 
 int EpollSet::WaitCall::SpinOverKernel() {
-  Duration budget;
-  {
-    std::lock_guard lock(set_.mutex_);
-    budget = Confined() ? Duration::zero() : set_.look_budget_.Next();
-  }
+  const Duration budget = LookBudget();
   const Time now = Now();
   const Time until = std::min(deadline_, now + budget);
   if (now >= until || !set_.look_turn_.Take(now, until)) return 0;
@@ -313,7 +311,7 @@ void EpollSet::WaitCall::Report(bool looks) {
       warm_ = set_.sockets_.warm();
     }
     if (cold.empty()) set_.sockets_.TakeCandidates(&work, /*keep=*/false);
-    count_ += set_.listeners_.Report(events_ + count_, max_events_ - count_);
+    count_ = set_.listeners_.Report(events_, count_, max_events_);
   }
   if (!cold.empty()) {
     Settle(cold);

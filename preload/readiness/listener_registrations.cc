@@ -111,8 +111,7 @@ void ListenerRegistrations::WatchRequests(int operation, int number, int fd, Str
     return;
   }
   if (request == nullptr) {
-    socket->Ref();
-    request = &requests_.emplace_back(Request{.socket = SocketRef(socket),
+    request = &requests_.emplace_back(Request{.socket = SocketRef::To(socket),
                                               .tag = &TagOf(number),
                                               .fd = fd,
                                               .sdp_fd = sdp_fd,
@@ -136,8 +135,7 @@ void ListenerRegistrations::Forget(int fd) {
   {
     std::lock_guard lock(mutex_);
     for (Request& request : requests_) {
-      request.socket->Ref();
-      sockets.emplace_back(&Stream(request.socket), SocketRef(request.socket.get()));
+      sockets.emplace_back(&Stream(request.socket), SocketRef::To(request.socket.get()));
     }
   }
   for (const auto& [stream, ref] : sockets) {
@@ -165,8 +163,7 @@ void ListenerRegistrations::TakeOn(int sdp_fd) {
     std::lock_guard lock(mutex_);
     for (Request& request : requests_) {
       if (request.sdp_fd != sdp_fd || socket) continue;
-      request.socket->Ref();
-      socket = SocketRef(request.socket.get());
+      socket = SocketRef::To(request.socket.get());
     }
   }
   if (!socket || Watch(Stream(socket)).TakeOnConnections() || !Stream(socket).listening()) return;
@@ -189,10 +186,12 @@ void ListenerRegistrations::Drop(int sdp_fd) {
     (void)Watch(Stream(socket)).TakeOnConnections();  // lets the socket learn of it, too
 }
 
-int ListenerRegistrations::Report(epoll_event* events, int max_events) {
-  int count = 0;
+int ListenerRegistrations::Report(epoll_event* events, int count, int max_events) {
+  const int before = count;
   for (Request& request : requests_) {
     if (!request.refused) continue;
+    const auto is_its = [&](const epoll_event& e) { return e.data.u64 == request.wanted.data.u64; };
+    if (std::any_of(events, events + before, is_its)) continue;  // not twice: the next wait reports it
     const bool wanted = request.armed && (request.wanted.events & kReadable) != 0;
     if (wanted && (count == max_events || !MayWrite(&events[count], sizeof *events))) break;
     request.refused = false;

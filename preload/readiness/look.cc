@@ -6,7 +6,6 @@
 
 namespace sdp::preload {
 void DeviceLook::Add(StreamSocket* socket, Duration budget, const Watch::Wanted& wanted) {
-  if (count_ == 0) budget_ = Duration::zero();
   if (count_ < kMostSockets) sockets_[count_] = {.socket = socket, .wanted = wanted, .came = false};
   ++count_;
   budget_ = std::max(budget_, budget);

@@ -10,13 +10,30 @@
 #include <array>
 #include <atomic>
 
-#include "preload/readiness/sleepers_mask.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/core_watch.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/watch.h"
 
 namespace sdp::preload {
+
+// Sets the sleep's signal mask, and restores the thread's own at the end.
+class SleepersMask {
+ public:
+  // `mask`: null if the sleep has the thread's own.
+  explicit SleepersMask(const sigset_t* mask) : given_(mask != nullptr) {
+    if (given_) pthread_sigmask(SIG_SETMASK, mask, &own_);
+  }
+  ~SleepersMask() {
+    if (given_) pthread_sigmask(SIG_SETMASK, &own_, nullptr);
+  }
+  SleepersMask(const SleepersMask&) = delete;
+  SleepersMask& operator=(const SleepersMask&) = delete;
+
+ private:
+  const bool given_;
+  sigset_t own_;
+};
 
 // How looks before a sleep have ended.
 enum class LookEnd : uint8_t { kFound, kInVain, kCrowded, kInterrupted };
@@ -66,11 +83,16 @@ class DeviceLook {
   // long as a sleep.
   static constexpr size_t kMostSockets = 8;
 
-  void Clear() { count_ = 0; }
+  void Clear() {
+    count_ = 0;
+    budget_ = Duration::zero();
+  }
   // Adds a socket with Readiness::device; the caller keeps it alive until Clear(). `budget` is its
   // Readiness::look.
   void Add(StreamSocket* socket, Duration budget, const Watch::Wanted& wanted);
   [[nodiscard]] bool any() const { return count_ != 0; }
+  // Returns the longest budget.
+  [[nodiscard]] Duration budget() const { return budget_; }
   // Looks as long as the longest budget says, but not beyond `deadline`, and not while another thread wants
   // the core. Does not look at all if `other_ready`: something else is ready already and would have to wait.
   // Other arrivals, such as credit, do not end the look. `mask`, if not null, is the sleep's signal mask:

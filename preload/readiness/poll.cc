@@ -17,11 +17,7 @@ namespace sdp::preload {
 
 bool PollConcernsUs(const pollfd* fds, nfds_t count) {
   for (nfds_t i = 0; i < count; ++i) {
-    if (fds[i].fd >= 0 && FdTable::Has(fds[i].fd)) return true;
-  }
-  if (!HaveEpollSets() && !EpollNumbers::Any()) return false;
-  for (nfds_t i = 0; i < count; ++i) {
-    if (fds[i].fd >= 0 && MayBeEpoll(fds[i].fd)) return true;
+    if (fds[i].fd >= 0 && (FdTable::Has(fds[i].fd) || EpollKnows(fds[i].fd))) return true;
   }
   return false;
 }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
 #include <span>
+#include <utility>
 
 #include "preload/allowed_calls.h"
 #include "preload/critical.h"
@@ -67,7 +69,7 @@ int PollCall::Run(Time deadline, const sigset_t* mask) {
     }
     slept_at_ = any_looked_ ? Now() : Time{};
     timespec storage{};
-    if (ready == 0 && Now() < deadline) Register();
+    if (ready == 0 && any_link_ && Now() < deadline) Register();
     // Once registered, this thread wakes for a change; one between Prepare and Register did not wake it.
     if (ready == 0 && waiter_ != nullptr && ChangedMeanwhile()) {
       Unregister();
@@ -77,8 +79,8 @@ int PollCall::Run(Time deadline, const sigset_t* mask) {
         ready != 0 ? &storage : Remaining(std::min(Bounded(deadline), undone), &storage);
     const int result = ready == 0 ? Sleep(timeout, mask) : AskKernel(timeout, mask);
     const int error = errno;
-    const bool woken = waiter_ != nullptr && registered_ && kernel_.back().revents != 0;
-    const bool rung = waiter_ != nullptr && registered_ && hears_bell_ && kernel_.end()[-2].revents != 0;
+    const bool woken = waiter_ != nullptr && kernel_.back().revents != 0;
+    const bool rung = waiter_ != nullptr && hears_bell_ && kernel_.end()[-2].revents != 0;
     if (woken) waiter_->Drain();
     if (rung) waiter_->DrainBell();
     Unregister();
@@ -108,7 +110,7 @@ LookEnd PollCall::LookAtKernel(Time deadline, const sigset_t* mask) {
   });
   if (end == LookEnd::kInVain || end == LookEnd::kInterrupted) return end;
   for (size_t k = 0; k < parts_.size(); ++k) {
-    if (!parts_[k].looked || (end == LookEnd::kFound && kernel_[k].revents == 0)) continue;
+    if (!parts_[k].seen.looked || (end == LookEnd::kFound && kernel_[k].revents == 0)) continue;
     Watch(Stream(parts_[k].socket))
         .EndLook(end == LookEnd::kFound ? LookResult::kFound : LookResult::kCrowded);
   }
@@ -127,9 +129,8 @@ int PollCall::Sleep(const timespec* timeout, const sigset_t* mask) {
 }
 
 bool PollCall::KernelKnowsMore() {
-  if (!nested_ready_.empty()) return true;
   const bool devices_alone =
-      std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.device; });
+      std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.seen.device; });
   const timespec at_once{};
   return !devices_alone && AskKernel(&at_once, nullptr) > 0;
 }
@@ -148,13 +149,11 @@ bool PollCall::KernelMayWait() const {
 void PollCall::Clear() {
   kernel_.clear();
   parts_.clear();
-  edges_.clear();
-  nested_ready_.clear();
   watched_sets_.clear();
   plain_sleeps_.clear();
   look_.Clear();
   look_at_kernel_ = Duration::zero();
-  any_looked_ = false;
+  any_link_ = any_looked_ = false;
   unwatched_ = false;
   shared_ = false;
 }
@@ -165,11 +164,8 @@ int PollCall::Prepare() {
   for (size_t i = 0; i < count_; ++i) {
     fds_[i].revents = 0;
     if (fds_[i].fd < 0) continue;
-    if (SocketRef socket = FdTable::Get(fds_[i].fd)) {
-      if (AddSocket(i, std::move(socket))) ++ready;
-    } else {
-      AddPlain(i);
-    }
+    SocketRef socket = FdTable::Get(fds_[i].fd);
+    if (socket ? AddSocket(i, std::move(socket)) : AddPlain(i)) ++ready;
   }
   return ready;
 }
@@ -182,7 +178,7 @@ bool PollCall::AddSocket(size_t i, SocketRef socket) {
     case StreamSocket::State::kClosed:
       return AddConnection(i, std::move(socket), readiness);
     case StreamSocket::State::kListening:
-      AddPlain(i);
+      (void)AddPlain(i);
       parts_.back().waits = true;
       AddListener(i, socket, readiness);
       return false;
@@ -191,11 +187,9 @@ bool PollCall::AddSocket(size_t i, SocketRef socket) {
         SetReady(i, readiness);
         return true;
       }
-      AddPlain(i);
-      return false;
+      return AddPlain(i);
     case StreamSocket::State::kPlain:
-      AddPlain(i);
-      return false;
+      return AddPlain(i);
   }
   return false;
 }
@@ -214,7 +208,7 @@ bool PollCall::AddConnection(size_t i, SocketRef socket, const Watch::Readiness&
     const int missing = asked.events & ~asked.revents & kReadSide;
     if (missing == 0 || (readiness.read_ahead && (missing & kReadable) == 0)) return true;
   }
-  edges_.push_back({stream, readiness.read_edge, readiness.write_edge, readiness.state});
+  any_link_ = true;
   if (readiness.watch == 0) unwatched_ = true;
   if (readiness.shared) shared_ = true;
   const int watched = readiness.link_fd >= 0 ? readiness.link_fd : asked.fd;
@@ -227,8 +221,7 @@ bool PollCall::AddConnection(size_t i, SocketRef socket, const Watch::Readiness&
   parts_.push_back({.index = i,
                     .socket = std::move(socket),
                     .link = true,
-                    .device = readiness.device,
-                    .looked = readiness.looked,
+                    .seen = readiness,
                     .waits = readiness.device && readiness.link_fd < 0});
   return ready;
 }
@@ -238,30 +231,32 @@ void PollCall::AddListener(size_t i, const SocketRef& socket, const Watch::Readi
   for (const int fd : readiness.listener_fds) {
     if (fd < 0) continue;
     kernel_.push_back({.fd = fd, .events = POLLIN, .revents = 0});
-    socket.get()->Ref();
     parts_.push_back({.index = i,
-                      .socket = SocketRef(socket.get()),
+                      .socket = SocketRef::To(socket.get()),
                       .queue = true,
                       .request = fd == readiness.listener_fds[0],
                       .waits = true});
   }
 }
 
-void PollCall::AddPlain(size_t i) {
-  if (MayBeEpoll(fds_[i].fd) && (fds_[i].events & kReadable) != 0) {
+bool PollCall::AddPlain(size_t i) {
+  bool ready = false;
+  if (EpollKnows(fds_[i].fd) && (fds_[i].events & kReadable) != 0) {
     PlainSleep sleep(fds_[i].fd);
     EpollSetRef set = FindEpollSet(fds_[i].fd);
     if (!set) {
       plain_sleeps_.push_back(std::move(sleep));
     } else {
-      // From here on the kernel hears of what becomes ready. The entry below reports what is ready already.
+      // From here on the kernel hears of what becomes ready.
       watched_sets_.emplace_back(std::move(set));
-      if (watched_sets_.back().get()->ProgressAndCheck()) nested_ready_.push_back(i);
+      ready = watched_sets_.back().get()->ProgressAndCheck();
+      if (ready) fds_[i].revents = static_cast<short>(fds_[i].events & kReadable);
       if (watched_sets_.back().get()->HasShared()) shared_ = true;
     }
   }
   kernel_.push_back({.fd = fds_[i].fd, .events = fds_[i].events, .revents = 0});
-  parts_.push_back({.index = i, .socket = {}, .link = false});
+  parts_.push_back({.index = i, .socket = {}});
+  return ready;
 }
 
 int PollCall::Collect(bool slept) {
@@ -277,8 +272,6 @@ int PollCall::Collect(bool slept) {
     set(part.index, part.link ? CollectLink(part, kernel_[k].revents) : CollectPlain(part, kernel_[k]));
   }
   if (slept && any_looked_) NoteSlept(Now() - slept_at_);
-  for (const size_t index : nested_ready_) set(index, static_cast<short>(fds_[index].events & kReadable));
-  nested_ready_.clear();
   return ready;
 }
 
@@ -303,51 +296,52 @@ short PollCall::CollectLink(Part& part, short revents) {
   if (readiness.state == StreamSocket::State::kPlain) return 0;  // the next round asks the kernel
   const short events = static_cast<short>(readiness.events & (fds_[part.index].events | kAlways));
   part.came = events != 0;
-  woken_by_looked_ = woken_by_looked_ || (part.looked && part.came);
+  woken_by_looked_ = woken_by_looked_ || (part.seen.looked && part.came);
   return events;
 }
 
 void PollCall::NoteSlept(Duration lasted) {
   using WokenBy = Watch::WokenBy;
   for (Part& part : parts_) {
-    if (!part.looked) continue;
+    if (!part.seen.looked) continue;
     const WokenBy by = part.came ? WokenBy::kThis : woken_by_looked_ ? WokenBy::kAnother : WokenBy::kNeither;
     Watch(Stream(part.socket)).NoteSlept(lasted, by);
   }
 }
 
 void PollCall::Register() {
-  waiter_ = nullptr;
-  const bool any = std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.link; });
-  if (!any) return;
   waiter_ = Waiter::ForThisThread();
   if (waiter_ == nullptr) return;
+  waiter_->BeginSleep();
   // The bell of a sleep that a handler has interrupted is that sleep's.
   iwarp::Bell* const bell = look_.any() && !Critical::IsInHandler() ? waiter_->OpenBell() : nullptr;
   for (Part& part : parts_) {
     if (part.link) Watch(Stream(part.socket)).AddWaiter(waiter_, bell);
   }
-  waiter_->BeginSleep();
-  registered_ = true;
   hears_bell_ = bell != nullptr;
   if (hears_bell_) kernel_.push_back({.fd = bell->fd(), .events = POLLIN, .revents = 0});
   kernel_.push_back({.fd = waiter_->event_fd(), .events = POLLIN, .revents = 0});
 }
 
 void PollCall::Unregister() {
-  if (!registered_) return;
-  registered_ = false;
+  if (waiter_ == nullptr) return;
   for (Part& part : parts_) {
-    if (part.link) Watch(Stream(part.socket)).RemoveWaiter(waiter_);
+    if (!part.link) continue;
+    try {
+      Watch(Stream(part.socket)).RemoveWaiter(waiter_);
+    } catch (const std::bad_alloc&) {  // the waiter is removed; the next call takes what has come
+    }
   }
-  waiter_->EndSleep();
+  std::exchange(waiter_, nullptr)->EndSleep();
 }
 
 bool PollCall::ChangedMeanwhile() {
-  for (const Seen& seen : edges_) {
-    const Watch::Readiness now = Watch(*seen.socket).GetReadiness();
+  for (const Part& part : parts_) {
+    if (!part.link) continue;
+    const Watch::Readiness now = Watch(Stream(part.socket)).GetReadiness();
     shared_ = shared_ || now.shared;
-    if (now.read_edge != seen.read_edge || now.write_edge != seen.write_edge || now.state != seen.state)
+    if (now.read_edge != part.seen.read_edge || now.write_edge != part.seen.write_edge ||
+        now.state != part.seen.state)
       return true;
   }
   return false;
@@ -356,9 +350,8 @@ bool PollCall::ChangedMeanwhile() {
 // A thread that no other thread can wake looks again soon. So does one that waits for a connection that
 // several processes hold.
 Time PollCall::Bounded(Time deadline) const {
-  const bool deaf = waiter_ == nullptr && (unwatched_ || !nested_ready_.empty());
-  if (deaf) return std::min(deadline, Now() + std::chrono::milliseconds(5));
-  if (waiter_ == nullptr && !edges_.empty()) deadline = std::min(deadline, Waiter::LookAgainWithout());
+  if (waiter_ == nullptr && unwatched_) return std::min(deadline, Now() + std::chrono::milliseconds(5));
+  if (waiter_ == nullptr && any_link_) deadline = std::min(deadline, Waiter::LookAgainWithout());
   return shared_ ? std::min(deadline, Now() + std::chrono::milliseconds(32)) : deadline;
 }
 

@@ -20,9 +20,6 @@
 
 namespace sdp::preload {
 
-// Returns whether `fd` has a set, or may get one while a call sleeps.
-inline bool MayBeEpoll(int fd) { return EpollNumbers::GroupOf(fd) != 0 || EpollSetRef::Find(fd); }
-
 // Returns the kernel's answer if epoll descriptors without a set are all that concerns the library. Returns
 // nothing if there is more, or if a set has come meanwhile. Allocates nothing: the process may have no TCP
 // sockets.
@@ -46,11 +43,7 @@ std::optional<int> WaitWithoutSets(int count, IsOurs is_ours, Wait wait) {
 class WatchedSet {
  public:
   explicit WatchedSet(EpollSetRef set) : set_(std::move(set)) { set_->AddSleeper(); }
-  WatchedSet(WatchedSet&& other) noexcept : set_(std::move(other.set_)) {}
-  WatchedSet& operator=(WatchedSet&& other) noexcept {
-    std::swap(set_, other.set_);
-    return *this;
-  }
+  WatchedSet(WatchedSet&&) noexcept = default;
   ~WatchedSet() {
     if (set_) set_->RemoveSleeper();
   }
@@ -73,21 +66,14 @@ class PollCall {
  private:
   // How one entry of the application's array appears in the kernel's array.
   struct Part {
-    size_t index;          // in the application's array
-    SocketRef socket;      // of an SDP socket or listener
-    bool link = false;     // the kernel's entry is an SDP link: its revents only mean "look"
-    bool device = false;   // the link belongs to a kernel RNIC, or is memory
-    bool looked = false;   // how waits for it end decides how long later calls look
-    bool came = false;     // something of it that the call waits for ended the sleep
-    bool queue = false;    // the entry is a listener's SDP side: POLLIN there means POLLIN and POLLRDNORM
-    bool request = false;  // the entry is the SDP listener itself: a peer connects
-    bool waits = false;    // the kernel need not be asked each time: a link in memory, or a listener
-  };
-  struct Seen {
-    StreamSocket* socket;  // kept alive by its Part
-    uint64_t read_edge;
-    uint64_t write_edge;
-    StreamSocket::State state;
+    size_t index;             // in the application's array
+    SocketRef socket;         // of an SDP socket or listener
+    bool link = false;        // the kernel's entry is an SDP link: its revents only mean "look"
+    Watch::Readiness seen{};  // of a link
+    bool came = false;        // something of it that the call waits for ended the sleep
+    bool queue = false;       // the entry is a listener's SDP side: POLLIN there means POLLIN and POLLRDNORM
+    bool request = false;     // the entry is the SDP listener itself: a peer connects
+    bool waits = false;       // the kernel need not be asked each time: a link in memory, or a listener
   };
 
   // Looks at the kernel's answer for a while, before a sleep, if links ask for it. kFound: kernel_ has it.
@@ -106,7 +92,7 @@ class PollCall {
   bool AddConnection(size_t i, SocketRef socket, const Watch::Readiness& readiness);
   bool SetReady(size_t i, const Watch::Readiness& readiness);
   void AddListener(size_t i, const SocketRef& socket, const Watch::Readiness& readiness);
-  void AddPlain(size_t i);
+  bool AddPlain(size_t i);
   // Puts the kernel's answer into the application's array. Returns the number of entries that became ready.
   int Collect(bool slept);
   // Return the application's revents for the kernel's entry.
@@ -122,16 +108,14 @@ class PollCall {
   const size_t count_;
   absl::InlinedVector<pollfd, 16> kernel_;
   absl::InlinedVector<Part, 16> parts_;
-  absl::InlinedVector<Seen, 16> edges_;
-  absl::InlinedVector<size_t, 4> nested_ready_;
   absl::InlinedVector<WatchedSet, 2> watched_sets_;
   absl::InlinedVector<PlainSleep, 2> plain_sleeps_;  // for epoll descriptors without a set
   DeviceLook look_;
   Duration look_at_kernel_{};  // how long; zero: not at all
-  bool any_looked_ = false;    // one of parts_ is
+  bool any_link_ = false;      // among parts_
+  bool any_looked_ = false;    // Readiness::looked of one of them
   Time slept_at_{};
-  Waiter* waiter_ = nullptr;
-  bool registered_ = false;
+  Waiter* waiter_ = nullptr;      // while the links know this thread as a waiter
   bool hears_bell_ = false;       // the waiter's bell is in kernel_, before the waiter
   bool woken_by_looked_ = false;  // whether one of those sockets ended the last sleep
   bool unwatched_ = false;

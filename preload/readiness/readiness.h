@@ -10,6 +10,8 @@
 #include <sys/select.h>
 #include <time.h>
 
+#include "absl/functional/function_ref.h"
+
 namespace sdp::preload {
 
 // Returns whether any of the descriptors is a managed socket or an epoll descriptor, which may get an
@@ -27,10 +29,10 @@ int Select(int count, fd_set* read, fd_set* write, fd_set* except, const timespe
 // EpollCtl and EpollWait return kPassThrough (-2) if the caller is to make the real call.
 int EpollCtl(int epfd, int operation, int fd, epoll_event* event);
 int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask);
-// EpollWait while there is no managed socket yet. `wait(arguments)` makes the real call that the program
-// asked for. Managed sockets may exist when that call returns.
+// EpollWait while there is no managed socket yet. `wait` makes the real call that the program asked for.
+// Managed sockets may exist when that call returns.
 int EpollWaitBeforeSockets(int epfd, epoll_event* events, int max_events, const timespec* timeout,
-                           const sigset_t* mask, int (*wait)(void* arguments), void* arguments);
+                           const sigset_t* mask, absl::FunctionRef<int()> wait);
 // Returns whether `fd` is an epoll descriptor that this process has created, or one with an EpollSet.
 bool EpollKnows(int fd);
 // Returns whether this process has created any epoll descriptor.
@@ -42,6 +44,14 @@ void EpollCreated(int epfd);
 // everything registered in them.
 void EpollForget(int fd);
 void EpollDuplicate(int old_fd, int new_fd);
+
+// Locks around fork(), so that no thread is half-way through a change of the epoll sets. The lock order is:
+// the table, the sockets, the sets.
+void LockEpollTableForFork();
+void LockEpollSetsForFork();
+void UnlockReadinessAfterFork();
+// Call in the child, before UnlockReadinessAfterFork().
+void DisownEpollSetsAfterFork();
 
 }  // namespace sdp::preload
 

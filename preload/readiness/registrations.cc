@@ -19,15 +19,10 @@ constexpr Duration kSharedLook = std::chrono::milliseconds(32);
 static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR &&
               EPOLLHUP == POLLHUP && EPOLLRDHUP == POLLRDHUP);
 
-SocketRef Another(const SocketRef& socket) {
-  socket.get()->Ref();
-  return SocketRef(socket.get());
-}
-
 }  // namespace
 
 Registrations::Job Registrations::JobOf(int key, const Entry& entry) {
-  return {.key = key, .socket = Another(entry.socket), .version = entry.version};
+  return {.key = key, .socket = SocketRef::To(entry.socket.get()), .version = entry.version};
 }
 
 uint32_t Registrations::Asked::Holding(const StreamSocket::Watch::Readiness& readiness) const {
@@ -82,8 +77,7 @@ bool Registrations::HasData(uint64_t data) const {
 bool Registrations::Add(int key, Socket* socket, const Asked& asked, bool alone) {
   Entry& entry = At(key);
   if (entry.socket) return false;
-  socket->Ref();
-  entry.socket = SocketRef(socket);
+  entry.socket = SocketRef::To(socket);
   entry.asked = asked;
   ++entry.version;
   AskNext(key, entry, alone);
@@ -138,6 +132,7 @@ Registrations::Sockets Registrations::Clear() {
   devices_.clear();
   device_count_ = 0;
   kernel_links_ = 0;
+  stays_cold_ = no_room_ = false;
   warm_.clear();
   entries_.clear();
   orphans_.clear();
@@ -149,7 +144,7 @@ Registrations::Sockets Registrations::Orphans() const {
   Sockets sockets;
   for (size_t i = 0; i < orphans_.size(); ++i) {
     if (orphans_[i]->socket)
-      sockets.emplace_back(kFirstOrphan - static_cast<int>(i), Another(orphans_[i]->socket));
+      sockets.emplace_back(kFirstOrphan - static_cast<int>(i), SocketRef::To(orphans_[i]->socket.get()));
   }
   return sockets;
 }
@@ -248,7 +243,8 @@ void Registrations::AddDevices(DeviceSpin* out) {
   if (devices_.size() > DeviceLook::kMostSockets) return;
   for (const int key : devices_) {
     const Entry* const entry = Find(key);
-    if (entry != nullptr && entry->asked.armed) out->Add(Another(entry->socket), entry->asked.events);
+    if (entry != nullptr && entry->asked.armed)
+      out->Add(SocketRef::To(entry->socket.get()), entry->asked.events);
   }
 }
 

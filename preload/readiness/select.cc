@@ -70,7 +70,7 @@ bool SelectConcernsUs(int count, const fd_set* read, const fd_set* write, const 
   const SelectSet sets[] = {SelectSet(read), SelectSet(write), SelectSet(except)};
   for (int fd = 0; fd < count; ++fd) {
     const bool asked = sets[0].Has(fd) || sets[1].Has(fd) || sets[2].Has(fd);
-    if (asked && (FdTable::Has(fd) || MayBeEpoll(fd))) return true;
+    if (asked && (FdTable::Has(fd) || EpollKnows(fd))) return true;
   }
   return false;
 }

@@ -21,7 +21,7 @@ void Board::TellObservers(Session& session, short watch, bool changed) {
 void Board::TellPlain() {
   for (const Observation& o : observers_) o.observer->OnPlain(o.fd);
   observers_.clear();
-  waiters_.WakeAll();
+  WakeAll();
 }
 
 }  // namespace sdp::preload

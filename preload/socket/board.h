@@ -63,7 +63,7 @@ class Board {
     const Edges now = edges(e);
     if (now == seen_) return false;
     seen_ = now;
-    waiters_.WakeAll();
+    WakeAll();
     return true;
   }
 
@@ -72,11 +72,20 @@ class Board {
   [[nodiscard]] bool has_owner() const { return has_owner_; }
 
   // --- Waiters (waiter.h)
-  void Add(Waiter* waiter) { waiters_.Add(waiter); }
-  void Remove(Waiter* waiter) { waiters_.Remove(waiter); }
-  void WakeAll() { waiters_.WakeAll(); }
+  // `waiter`: null if the thread has none.
+  void Add(Waiter* waiter) {
+    if (waiter != nullptr) waiters_.push_back(waiter);
+  }
+  void Remove(Waiter* waiter) {
+    const auto at = std::find(waiters_.begin(), waiters_.end(), waiter);
+    if (at != waiters_.end()) waiters_.erase(at);
+  }
+  void WakeAll() {
+    ++wakes_;
+    for (Waiter* const waiter : waiters_) waiter->Wake();
+  }
   // Grows with each WakeAll, for a thread that released the lock and was no waiter.
-  [[nodiscard]] uint64_t wakes() const { return waiters_.wakes(); }
+  [[nodiscard]] uint64_t wakes() const { return wakes_; }
 
   // --- Observers. `watch`: what `fd` is watched for by now, -1 if the observer is yet to be told.
   void Observe(ReadinessObserver* observer, int fd, short watch) {
@@ -104,11 +113,11 @@ class Board {
   // The socket is closed: sleepers look again, and no observer hears of the socket any more.
   void TellClosed() {
     observers_.clear();
-    waiters_.WakeAll();
+    WakeAll();
   }
   void ForgetObservers() { observers_.clear(); }
   // In the child of fork: the threads that slept are the parent's.
-  void ForgetWaiters() { waiters_.Clear(); }
+  void ForgetWaiters() { waiters_.clear(); }
   // Returns true if neither a waiter nor an observer would hear of a change.
   [[nodiscard]] bool empty() const { return observers_.empty() && waiters_.empty(); }
 
@@ -119,13 +128,14 @@ class Board {
     short watch;
   };
 
-  WaiterList waiters_;
+  std::vector<Waiter*> waiters_;
   std::vector<Observation> observers_;
   Edges seen_;
+  uint64_t wakes_ = 0;
   uint64_t end_edge_ = 0;
   uint64_t room_edge_ = 0;
   bool has_owner_ = false;
-  bool full_ = false;  // SendLimit() let no writer continue, at the last look
+  bool full_ = false;  // NoteRoom()
 };
 
 }  // namespace sdp::preload

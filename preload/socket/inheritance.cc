@@ -303,8 +303,7 @@ bool AddToOwn(int fd) {
   SocketRef found;
   FdTable::ForEach([&](int other, Socket* socket) {
     if (found || other == fd || InodeOf(other) != inode) return;
-    socket->Ref();
-    found = SocketRef(socket);
+    found = SocketRef::To(socket);
   });
   if (!found) return false;
   FdTable::Set(fd, found.get());

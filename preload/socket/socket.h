@@ -130,6 +130,11 @@ class SocketRef {
   SocketRef() = default;
   // Takes over one reference.
   explicit SocketRef(Socket* socket) : socket_(socket) {}
+  // Returns one more reference.
+  static SocketRef To(Socket* socket) {
+    socket->Ref();
+    return SocketRef(socket);
+  }
   SocketRef(SocketRef&& other) noexcept : socket_(other.socket_) { other.socket_ = nullptr; }
   SocketRef& operator=(SocketRef&& other) noexcept {
     if (this != &other) {

@@ -202,23 +202,19 @@ void StreamSocket::Watch::TakeRung(bool polled) {
   alone ? (void)Looks(s_).LookAtLink(/*takes=*/false, Session::PollFor::kSleep) : Looks(s_).Look();
 }
 
-void StreamSocket::Watch::NoteSlept(Duration lasted, WokenBy by) {
+void StreamSocket::Watch::NoteSlept(std::optional<Duration> lasted, WokenBy by) {
   std::lock_guard lock(s_.mutex_);
   if (!Waiting(s_).LooksBeforeSleep()) return;
+  if (by == WokenBy::kThis) ++s_.session_->reads().waits.slept;
+  if (!lasted) return;
   switch (by) {
     case WokenBy::kThis:
-      ++s_.session_->reads().waits.slept;
-      return s_.use_.poll_budget.NoteSlept(lasted);
+      return s_.use_.poll_budget.NoteSlept(*lasted);
     case WokenBy::kAnother:
-      return s_.use_.poll_budget.NoteWaited(lasted);
+      return s_.use_.poll_budget.NoteWaited(*lasted);
     case WokenBy::kNeither:
       return s_.use_.poll_budget.NoteElsewhere();
   }
-}
-
-void StreamSocket::Watch::NoteSleptUnlooked(WokenBy by) {
-  std::lock_guard lock(s_.mutex_);
-  if (by == WokenBy::kThis && Waiting(s_).LooksBeforeSleep()) ++s_.session_->reads().waits.slept;
 }
 
 }  // namespace sdp::preload

@@ -10,7 +10,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <vector>
 
 #include "core/base/types.h"
 #include "verbs/softiwarp/bell.h"
@@ -56,35 +55,6 @@ class Waiter {
   iwarp::Bell bell_;
   std::atomic<bool> at_bell_{false};
   uint32_t sleeps_ = 0;  // the owner's alone
-};
-
-// The waiters of one socket. Guarded by the socket's lock.
-class WaiterList {
- public:
-  void Add(Waiter* waiter) {
-    if (waiter != nullptr) waiters_.push_back(waiter);
-  }
-  void Remove(Waiter* waiter) {
-    for (size_t i = 0; i < waiters_.size(); ++i) {
-      if (waiters_[i] == waiter) {
-        waiters_[i] = waiters_.back();
-        waiters_.pop_back();
-        return;
-      }
-    }
-  }
-  void WakeAll() {
-    ++wakes_;
-    for (Waiter* waiter : waiters_) waiter->Wake();
-  }
-  // Grows with each WakeAll, for a thread that released the socket's lock for a moment and was no waiter.
-  [[nodiscard]] uint64_t wakes() const { return wakes_; }
-  void Clear() { waiters_.clear(); }
-  [[nodiscard]] bool empty() const { return waiters_.empty(); }
-
- private:
-  std::vector<Waiter*> waiters_;
-  uint64_t wakes_ = 0;
 };
 
 }  // namespace sdp::preload

@@ -60,10 +60,9 @@ class StreamSocket::Watch {
   // The peer has rung an epoll set's bell for this link. `polled`: the set looks at the link until EndLook(),
   // and no other thread waits for the link.
   void TakeRung(bool polled);
-  // Notes a sleep that has lasted so long.
-  void NoteSlept(Duration lasted, WokenBy by);
-  // Notes such a sleep of a thread that had not looked, because another thread did.
-  void NoteSleptUnlooked(WokenBy by);
+  // Notes a sleep that has lasted so long. `lasted`: nothing for a thread that had not looked, because
+  // another thread did.
+  void NoteSlept(std::optional<Duration> lasted, WokenBy by);
   // `bell`: the waiter's bell, which the peer may ring as well; or null.
   void AddWaiter(Waiter* waiter, iwarp::Bell* bell);
   void RemoveWaiter(Waiter* waiter);

@@ -6,7 +6,6 @@
 #include "preload/confinement.h"
 #include "preload/inheritance.h"
 #include "preload/process_life.h"
-#include "preload/readiness/fork.h"
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
@@ -108,9 +107,9 @@ int EpollWait(int, epoll_event*, int, const timespec* timeout, const sigset_t*) 
   fake_readiness().calls.push_back("EpollWait " + Describe(timeout));
   return 0;
 }
-int EpollWaitBeforeSockets(int, epoll_event*, int, const timespec*, const sigset_t*, int (*wait)(void*),
-                           void* arguments) {
-  return wait(arguments);
+int EpollWaitBeforeSockets(int, epoll_event*, int, const timespec*, const sigset_t*,
+                           absl::FunctionRef<int()> wait) {
+  return wait();
 }
 bool HaveEpolls() { return false; }
 void Background::FollowNumbers() {}

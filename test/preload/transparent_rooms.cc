@@ -4,7 +4,6 @@
 #include "preload/fd_table.h"
 #include "preload/inheritance.h"
 #include "preload/process_life.h"
-#include "preload/readiness/fork.h"
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
@@ -96,9 +95,9 @@ int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
 int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {
   return real.epoll_pwait2(epfd, events, max_events, timeout, mask);
 }
-int EpollWaitBeforeSockets(int, epoll_event*, int, const timespec*, const sigset_t*, int (*wait)(void*),
-                           void* arguments) {
-  return wait(arguments);
+int EpollWaitBeforeSockets(int, epoll_event*, int, const timespec*, const sigset_t*,
+                           absl::FunctionRef<int()> wait) {
+  return wait();
 }
 bool HaveEpolls() { return false; }
 void Background::FollowNumbers() {}

@@ -3,6 +3,9 @@
 #include <poll.h>
 #include <sys/select.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "test/posix/waiting/nested_support.h"
 
 namespace posix_test {
@@ -51,6 +54,30 @@ TEST_CASE("nested: what is unread inside is seen outside, by epoll, poll and sel
   REQUIRE(SendAll(pair.client, "more"));
   REQUIRE(WaitOne(outer) == inner);
   REQUIRE(WaitOne(inner) == pair.server);
+}
+
+TEST_CASE("nested: poll and select of a set with something unread return at once, beside a silent socket") {
+  Pair pair = MakePair();
+  Pair silent = MakePair();
+  Fd set = Set();
+  Add(set, pair.server, EPOLLIN);
+  LeaveSomeUnread(pair);
+  std::thread other([] {});  // from here on the process has had threads, whose work may end a sleep
+  other.join();
+  pollfd fds[] = {{set, POLLIN, 0}, {silent.server, POLLIN, 0}};
+  const Stopwatch poll_time;
+  REQUIRE(poll(fds, 2, kPatienceMs) == 1);
+  REQUIRE(fds[0].revents == POLLIN);
+  REQUIRE(poll_time.ms() < kPatienceMs / 2);
+  fd_set read;
+  FD_ZERO(&read);
+  FD_SET(set, &read);
+  FD_SET(silent.server, &read);
+  timeval patience{.tv_sec = kPatienceMs / 1000, .tv_usec = 0};
+  const Stopwatch select_time;
+  REQUIRE(select(std::max<int>(set, silent.server) + 1, &read, nullptr, nullptr, &patience) == 1);
+  REQUIRE(FD_ISSET(set, &read));
+  REQUIRE(select_time.ms() < kPatienceMs / 2);
 }
 
 TEST_CASE("nested: the socket may come first, or the nesting") {
