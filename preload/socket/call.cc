@@ -14,8 +14,6 @@
 #include "preload/socket/departure.h"
 #include "preload/socket/holders.h"
 #include "preload/socket/lender.h"
-#include "preload/socket/upkeep.h"
-#include "preload/socket/urgent.h"
 #include "preload/socket/waiting.h"
 
 namespace sdp::preload {
@@ -98,14 +96,17 @@ int StreamSocket::Call::SleepForData(Awaited awaited) {
   const Time deadline = Deadline();
   const int error = Waiting(s).WaitForChange(lock_, fd_, deadline, signals(), awaited, SinceSleep());
   // Another thread may have read, and the handler have run before this one slept again.
-  if (error == 0 && s.usable() && Urgent(s).UrgentInterrupts()) return EINTR;
+  // As on TCP, SIGURG ends the read if its handler wants that. The handler runs behind the lock, too late to
+  // interrupt anything.
+  const bool urgent = error == 0 && s.usable() && s.urgent_mark_.TakeRaised();
+  if (urgent && s.engine().readable_bytes() == 0 && InterruptsCalls(SIGURG)) return EINTR;
   return error == EAGAIN && Now() < deadline ? 0 : error;
 }
 
 ssize_t StreamSocket::Call::Done(size_t bytes) {
   socket_->AfterProgress(/*publish=*/false);
   PublishTraffic();
-  Upkeep(*socket_).LeaveToBackground();
+  socket_->upkeep_.LeaveToBackground();
   return static_cast<ssize_t>(bytes);
 }
 
@@ -113,8 +114,7 @@ ssize_t StreamSocket::Call::Done(size_t bytes) {
 void StreamSocket::Call::PublishTraffic() {
   StreamSocket& s = *socket_;
   if (s.foreign()) return;
-  const bool helper_looks = s.tended_.looked_at() && Background::Runs() && !QuietLinks::stopped();
-  if (!helper_looks || s.session_->link_ended()) return s.report_.Publish(*s.session_, s.names());
+  if (!s.upkeep_.publishes() || s.session_->link_ended()) return s.report_.Publish(*s.session_, s.names());
   s.report_.PublishTraffic(*s.session_, s.names(), CoarseNow());
 }
 

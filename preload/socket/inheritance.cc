@@ -76,9 +76,10 @@ int Domain(Handover::Kind kind) {
 void ReplaceByDead(const std::vector<int>& fds, Handover::Kind kind) {
   const int dead =
       real.socket(kind == Handover::Kind::kV6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (dead < 0) return;
-  for (const int fd : fds) real.dup3(dead, fd, real.fcntl(fd, F_GETFD) == FD_CLOEXEC ? O_CLOEXEC : 0);
-  real.close(dead);
+  for (const int fd : fds) {
+    if (dead < 0 || !PutInPlace(dead, fd)) real.close(fd);
+  }
+  if (dead >= 0) real.close(dead);
 }
 
 void Enter(StreamSocket* socket, const std::vector<int>& fds) {

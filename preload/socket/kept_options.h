@@ -77,6 +77,8 @@ class KeptOptions {
   }
 
   [[nodiscard]] const linger& linger_option() const { return linger_; }
+  // Returns true for a linger time of zero: close resets the connection.
+  [[nodiscard]] bool resets_at_close() const { return linger_.l_onoff != 0 && linger_.l_linger == 0; }
   [[nodiscard]] Duration receive_timeout() const { return receive_timeout_; }  // zero: none
   [[nodiscard]] Duration send_timeout() const { return send_timeout_; }
   [[nodiscard]] int receive_low_water() const { return receive_low_water_; }

@@ -5,24 +5,18 @@
 
 #include "preload/config.h"
 #include "preload/socket/link_move.h"
+#include "preload/socket/link_names.h"
 
 namespace sdp::preload {
 namespace {
-
-Address ToAddress(const sockaddr_storage& name) {
-  return MakeAddress(reinterpret_cast<const sockaddr*>(&name),
-                     name.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
-}
 
 class RdmaLinkMove final : public LinkMove {
  public:
   RdmaLinkMove(const verbs::DeviceLink& left, uint16_t port, Duration rest, Time now)
       : LinkMove(port, rest, now) {
-    sockaddr_storage local{};
-    sockaddr_storage peer{};
-    left.Names(&local, &peer);
-    source_ = ToAddress(local);
-    target_ = ToAddress(peer);
+    const LinkNames names = NamesOf(left);
+    source_ = names.local;
+    target_ = names.peer;
   }
 
   // The SuspCommAck is complete, so the device has sent all that was posted. The device ends both directions.

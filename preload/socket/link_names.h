@@ -12,6 +12,7 @@ struct LinkNames {
   Address peer;
 };
 
+[[nodiscard]] LinkNames NamesOf(const verbs::DeviceLink& device);
 // Returns names of length 0 if the application's descriptor knows them.
 [[nodiscard]] LinkNames NamesOf(const Session& session);
 

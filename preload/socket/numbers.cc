@@ -64,4 +64,9 @@ int Numbers::Visible(int kernel_flags) const {
   return kernel_flags < 0 || !forced_ || nonblocking() ? kernel_flags : kernel_flags & ~O_NONBLOCK;
 }
 
+bool PutInPlace(int fresh, int fd) {
+  real.fcntl(fresh, F_SETFL, real.fcntl(fd, F_GETFL));
+  return real.dup3(fresh, fd, (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0) >= 0;
+}
+
 }  // namespace sdp::preload

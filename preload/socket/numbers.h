@@ -65,6 +65,10 @@ class Numbers {
   bool forced_ = false;
 };
 
+// Puts `fresh`, a socket of no other use, in place of what `fd` stands for. The flags of `fd` stay. Returns
+// false, with nothing changed at `fd`, if the kernel refuses.
+bool PutInPlace(int fresh, int fd);
+
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_NUMBERS_H_

@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "preload/socket/tcp_info.h"
+
 namespace sdp::preload {
 namespace {
 

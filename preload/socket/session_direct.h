@@ -5,7 +5,6 @@
 #define SDP_PRELOAD_SOCKET_SESSION_DIRECT_H_
 
 #include <optional>
-#include <utility>
 
 #include "preload/socket/iovec_cursor.h"
 #include "preload/socket/session.h"
@@ -23,7 +22,7 @@ class Session::Direct {
   // readable where it is, in the link.
   size_t Receive(ReceiveCursor* room);
 
-  // The next five are for the express way (stream_socket_express.cc).
+  // The next ones are for the express way (stream_socket_express.cc), too.
   // Returns true if the link is memory, and nothing is under way but usual Data past the queues.
   [[nodiscard]] bool plain() const { return !s_.lent_ && Link() != nullptr && s_.engine_->plain(); }
   // Returns true if Send() may follow, with `size` bytes. Needs a queue pair that sends past its queue.

@@ -15,7 +15,6 @@
 #include "preload/config.h"
 #include "preload/native_family.h"
 #include "preload/socket/address.h"
-#include "preload/socket/call_mark.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/connect_attempt.h"
 #include "preload/socket/kept_options.h"

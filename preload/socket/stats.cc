@@ -1,8 +1,6 @@
 #include "preload/socket/stats.h"
 
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +15,7 @@
 #include "preload/socket/link_names.h"
 #include "preload/socket/session_moves.h"
 #include "preload/socket/tcp_answers.h"
+#include "preload/socket/tcp_info.h"
 
 namespace sdp::preload {
 namespace {
@@ -156,12 +155,6 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
     stats::SetText(record.reason_text, session.queue_pair().facts().why_not_local.c_str());
   }
   return record;
-}
-
-uint64_t BacklogInForce(int fd) {
-  tcp_info info{};
-  socklen_t length = sizeof info;
-  return real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info.tcpi_sacked : 0;
 }
 
 stats::ConnectionRecord DescribeListener(int fd, const Address& local, const Address& sdp_local) {

@@ -21,8 +21,6 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
                                            const Address& local, const Address& peer,
                                            const Address& sdp_peer);
 stats::ConnectionRecord DescribeListener(int fd, const Address& local, const Address& sdp_local);
-// Returns a listening TCP socket's backlog: what listen() asked for, within net.core.somaxconn.
-uint64_t BacklogInForce(int fd);
 // `peer`: of a connect; empty for a listen. `state`: kTcp or kFailed.
 void RecordFallback(int fd, stats::FallbackReason reason, const std::string& text, const Address& peer,
                     stats::State state = stats::State::kTcp);

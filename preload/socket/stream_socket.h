@@ -78,17 +78,41 @@ class StreamSocket final : public StreamParts {
   class Confining;  // by a seccomp filter
 
  private:
-  // The socket as the helper thread knows it.
-  class Tended final : public Background::Task, public QuietLinks::Link {
+  // What the helper thread does for the socket, and how calls leave work to it. The helper moves what calls
+  // have left behind, and looks at a connection that the program leaves alone. Calls and the helper lead a
+  // move to another link.
+  class Upkeep final : public Background::Task, public QuietLinks::Link {
    public:
-    explicit Tended(StreamSocket* socket) : socket_(socket) {}
-    Socket* owner() override { return socket_; }
+    explicit Upkeep(StreamSocket& socket) : s_(socket) {}
+    Socket* owner() override { return &s_; }
     Background::Wait Run(Time now) override;
     void LookIfUnread(Time since) override;
     void TakeUnread() override;
 
+    // Has the helper go on with what is unsent, unheard or to be trimmed.
+    void LeaveToBackground();
+    // Returns a wait for the link at `fd`, if any event of it is of interest.
+    [[nodiscard]] Background::Wait LinkWait(int fd, Time deadline) const;
+    // After progress: follows the connection as it leaves its link, or has another one.
+    void FollowMove();
+    // Moves the connection on, also where no thread waits for it any more.
+    void LeadMove();
+    // Returns true if the peer's bytes are read though no call waits: for an owner's signals, or to be
+    // refused.
+    bool ListensForPeer();
+    // Returns true if the helper looks at the link, and publishes what calls leave unpublished.
+    [[nodiscard]] bool publishes() const {
+      return looked_at() && Background::Runs() && !QuietLinks::stopped();
+    }
+
    private:
-    StreamSocket* const socket_;
+    Background::Wait IdleWait();
+    Background::Wait RunMove(Time look_again);
+    Background::Wait TrimmedWait(Time now);
+    // Returns true if the helper is to read what the program does not.
+    [[nodiscard]] bool HasQuietLink() const;
+
+    StreamSocket& s_;
   };
   using Lock = std::unique_lock<SocketMutex>;
 
@@ -99,12 +123,10 @@ class StreamSocket final : public StreamParts {
   class Lender;
   class Limits;
   class Waiting;
-  class Upkeep;  // by the helper
-  class Looks;   // at the link
+  class Looks;  // at the link
   class ExpressWay;
   class OptionCalls;
   class Server;
-  class Urgent;
   enum class Step : uint8_t;  // call.h
   // What signal handlers do to a sleep. kRestart heeds SA_RESTART, as TCP does without a time-out.
   enum class Signals : uint8_t { kInterrupt, kRestart };
@@ -125,7 +147,7 @@ class StreamSocket final : public StreamParts {
   void AfterProgress(bool publish = true);
   ssize_t SendZeroCopy(int fd, const iovec* iov, size_t count, int flags);
 
-  Tended tended_{this};
+  Upkeep upkeep_{*this};
 };
 
 // Every Socket of this library is a StreamSocket.

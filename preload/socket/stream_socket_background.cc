@@ -15,7 +15,6 @@
 #include "preload/socket/lender.h"
 #include "preload/socket/session_moves.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/upkeep.h"
 
 namespace sdp::preload {
 namespace {
@@ -25,17 +24,15 @@ constexpr Duration kSendBufferRest = std::chrono::milliseconds(20);
 
 }  // namespace
 
-Background::Wait StreamSocket::Tended::Run(Time now) { return Upkeep(*socket_).RunInBackground(now); }
-
 void StreamSocket::Upkeep::LeaveToBackground() {
   if (s_.session_ == nullptr || s_.foreign()) return;
   const bool trim = !s_.use_.trimming && s_.engine().send_buffer_memory() != 0;
   if (!trim && !s_.session_->has_unsent() && s_.corked_.empty() && !ListensForPeer()) return;
   s_.use_.trimming = s_.use_.trimming || trim;
-  Background::Add(&s_.tended_);
+  Background::Add(this);
 }
 
-Background::Wait StreamSocket::Upkeep::RunInBackground(Time now) {
+Background::Wait StreamSocket::Upkeep::Run(Time now) {
   Lock lock(s_.mutex_, std::defer_lock);
   // The application is at it. To wait for the lock would cost its thread a wake-up of this one each time that
   // it lets go.
@@ -140,13 +137,13 @@ Background::Wait StreamSocket::Departure::RunLinger(Time now) {
   if (s_.share_.closing_unsent) {
     StepToSent();
     if (Holders(s_).keeps_from_others() && now < s_.lingering_.until())
-      return Upkeep(s_).LinkWait(s_.lingering_.fd(), now + s_.share_.NextLook(s_.calls_inside_.kept()));
+      return s_.upkeep_.LinkWait(s_.lingering_.fd(), now + s_.share_.NextLook(s_.calls_inside_.kept()));
     DropSession();
     return {.done = true};
   }
   s_.session_->Pump();
   if (s_.lending_.offered()) Lender(s_).CollectLoans();
-  Upkeep(s_).LeadMove();
+  s_.upkeep_.LeadMove();
   const bool aborted = s_.session_->engine().state() == engine::State::kAborted;
   const uint64_t heard = s_.session_->queue_pair().counters().bytes_in;
   const bool more =
@@ -166,7 +163,7 @@ Background::Wait StreamSocket::Departure::RunLinger(Time now) {
   const bool over = s_.session_->link_ended() || now >= s_.lingering_.until();
   if (!over && more) return {.deadline = now};
   if (!over)
-    return Upkeep(s_).LinkWait(s_.lingering_.fd(),
+    return s_.upkeep_.LinkWait(s_.lingering_.fd(),
                                std::min(s_.lingering_.until(), s_.session_->moves().deadline()));
   if (!s_.session_->link_ended() && s_.session_->has_unsent()) s_.session_->queue_pair().Abort();
   DropSession();

@@ -27,7 +27,6 @@
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/tcp_info.h"
-#include "preload/socket/upkeep.h"
 #include "preload/socket/waiting.h"
 
 namespace sdp::preload {
@@ -57,8 +56,6 @@ Time EndOfClosePatience() {
   const Time now = Now();
   return now < close_waited_in_vain.load() + kClosePatience ? now : now + kClosePatience;
 }
-
-bool Resets(const linger& option) { return option.l_onoff != 0 && option.l_linger == 0; }
 
 // The program's, or one that was kept for its calls.
 int CloseNumber(int fd) {
@@ -151,7 +148,7 @@ int StreamSocket::Shutdown(int fd, int how) {
   session_->Pump();
   board_.Bump();
   AfterProgress();
-  Upkeep(*this).LeaveToBackground();
+  upkeep_.LeaveToBackground();
   return 0;
 }
 
@@ -203,31 +200,31 @@ int StreamSocket::Close(int fd) {
 void StreamSocket::Departure::LeaveConnect(int fd) {
   if (s_.connecting_.attempt != nullptr)
     s_.connecting_.attempt->NoteGivenUp();  // before the program connects again
-  if (s_.connecting_.attempt != nullptr && !s_.connecting_.in_call &&
-      !Resets(s_.options_.kept.linger_option()) && !Confined() && !Lingering::TooMany()) {
+  if (s_.connecting_.attempt != nullptr && !s_.connecting_.in_call && !s_.options_.kept.resets_at_close() &&
+      !Confined() && !Lingering::TooMany()) {
     s_.lingering_.Begin(HiddenFds::Duplicate(fd));
     s_.lingering_.SetUntil(Now() + kPatienceForConnect);
   }
   if (s_.lingering_.fd() >= 0) {
     s_.connecting_.attempt->SetFd(s_.lingering_.fd());
-    Background::Add(&s_.tended_, Duration::zero());  // it sleeps on the number that is no more
+    Background::Add(&s_.upkeep_, Duration::zero());  // it sleeps on the number that is no more
   }
 }
 
 void StreamSocket::Departure::GoOnWithout(int fd) {
-  QuietLinks::Unwatch(&s_.tended_, fd);
-  if (s_.tended_.relied_on()) s_.board_.WakeAll();
+  QuietLinks::Unwatch(&s_.upkeep_, fd);
+  if (s_.upkeep_.relied_on()) s_.board_.WakeAll();
   if (Session* const known = s_.session_.last_known();
       known != nullptr && std::as_const(*known).queue_pair().event_fd() == fd)
     known->queue_pair().SetEventFd(s_.numbers_.any());
   if (s_.connecting_.attempt == nullptr) return;
   s_.connecting_.attempt->SetFd(s_.numbers_.any());
-  if (Background::Holds(&s_.tended_))
-    Background::Add(&s_.tended_, Duration::zero());  // it sleeps on the number that is no more
+  if (Background::Holds(&s_.upkeep_))
+    Background::Add(&s_.upkeep_, Duration::zero());  // it sleeps on the number that is no more
 }
 
 int StreamSocket::Departure::CloseLast(Lock& lock, int fd) {
-  QuietLinks::Leave(&s_.tended_);
+  QuietLinks::Leave(&s_.upkeep_);
   if (s_.foreign()) {
     s_.state_ = State::kClosed;
     DropSession();
@@ -274,7 +271,7 @@ void StreamSocket::Departure::LingerOn() {
   if (s_.session_->transfer().portable()) s_.session_->queue_pair().portable()->StaysHere();
   s_.lingering_.SetUntil(Now() + Lingering::kFinWait);
   try {
-    Background::Add(&s_.tended_);
+    Background::Add(&s_.upkeep_);
   } catch (const std::bad_alloc&) {
     DropSession();
   }
@@ -283,13 +280,12 @@ void StreamSocket::Departure::LingerOn() {
 // As TCP does: unread data, or a linger time of zero, resets the connection.
 void StreamSocket::Departure::EndStream() {
   engine::Engine& e = s_.session_->engine();
-  const linger& option = s_.options_.kept.linger_option();
   if (e.readable_bytes() == 0) s_.session_->Read();
   // Shut down before, it may have nothing to wait for any more but what TCP_LINGER2 says.
   const bool in_fin_wait = e.state() == engine::State::kSendClosed && !s_.session_->has_unsent() &&
                            Lingering::FinWait(s_.queue_pair().event_fd()) < Duration::zero();
-  if (Resets(option) || e.readable_bytes() + e.advertised_bytes() > 0 || s_.urgent_mark_.urgent(e) ||
-      e.refused_data() || in_fin_wait) {
+  if (s_.options_.kept.resets_at_close() || e.readable_bytes() + e.advertised_bytes() > 0 ||
+      s_.urgent_mark_.urgent(e) || e.refused_data() || in_fin_wait) {
     e.Abort(engine::AbortReason::kLocal);
   } else {
     s_.corked_.Push(*s_.session_);
@@ -306,7 +302,7 @@ void StreamSocket::Departure::EndStream() {
 // answers what comes for it with a reset, as on TCP. A helper that has the task may hold the file.
 bool StreamSocket::Departure::MayGoAtOnce(int fd) {
   if (s_.share_.closing_unsent || s_.share_.with != nullptr || s_.session_->moving() ||
-      s_.queue_pair().device() != nullptr || Background::Holds(&s_.tended_))
+      s_.queue_pair().device() != nullptr || Background::Holds(&s_.upkeep_))
     return false;
   bool is_first = s_.OnLocalLink() && s_.engine().state() == engine::State::kSendClosed;
   for (int i = 0; i < kMostReads && is_first && !s_.session_->MaySleep(); ++i) {
@@ -349,7 +345,7 @@ void StreamSocket::Vanished(int fd) {
   // The kernel has ended the link already; what was unsent is lost, as nobody told us in time.
   if (listening_.listener != nullptr) listening_.listener->Close();
   connecting_.attempt.reset();
-  QuietLinks::Leave(&tended_);
+  QuietLinks::Leave(&upkeep_);
   Departure(*this).DropSession();
   state_ = State::kClosed;
   board_.WakeAll();
@@ -357,7 +353,7 @@ void StreamSocket::Vanished(int fd) {
 
 // The connection is over (or the listener closed): its counters become history, its descriptor goes.
 void StreamSocket::Departure::DropSession() {
-  QuietLinks::Leave(&s_.tended_);
+  QuietLinks::Leave(&s_.upkeep_);
   s_.report_.Close(OpenStatistics(), s_.session_.last_known(), s_.names());
   if (s_.session_ != nullptr && !s_.foreign()) Lender(s_).CollectLoans();
   s_.lending_.Drop();

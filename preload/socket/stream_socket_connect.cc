@@ -306,30 +306,26 @@ int StreamSocket::Connector::TakeOutcome(int fd, ConnectAttempt::Outcome outcome
       SDP_LOG(kInfo, "connect to %s: SDP at %s", ToEndpoint(peer).ToString().c_str(),
               ToEndpoint(s_.names_.sdp_peer).ToString().c_str());
       const Address own = NamesOf(*session).local;
-      s_.EnterSdp(std::move(session), own.length != 0 ? own : LocalAddress(fd), peer,
-                  stats::Role::kConnecting);
+      const Address local =
+          own.length != 0 ? ToAddress(ToEndpoint(own), s_.family_.domain, 0) : LocalAddress(fd);
+      s_.EnterSdp(std::move(session), local, peer, stats::Role::kConnecting);
       return 0;
     }
-    case ConnectAttempt::Outcome::kConventional: {
-      const Address target = s_.connecting_.attempt->target();
-      if (s_.numbers_.IsNonblocking(fd)) {
+    case ConnectAttempt::Outcome::kConventional:
+    case ConnectAttempt::Outcome::kPlain: {
+      // kPassThrough: the caller's thread may sleep in the connect, without the lock.
+      int result = outcome == ConnectAttempt::Outcome::kPlain ? 0 : static_cast<int>(kPassThrough);
+      if (result != 0 && s_.numbers_.IsNonblocking(fd)) {
         // Connecting before the kernel answers for it: of a socket that is not, epoll would report a hang-up.
+        const Address target = s_.connecting_.attempt->target();
         s_.options_.kept.Apply(fd);
-        const int result = real.connect(fd, target.get(), target.length);
-        const int error = errno;
-        s_.BecomePlain(fd, s_.connecting_.attempt->reason(), s_.connecting_.attempt->reason_text());
-        s_.connecting_.attempt.reset();
-        errno = error;
-        return result;
+        result = real.connect(fd, target.get(), target.length);
       }
+      const KeepErrno keep;
       s_.BecomePlain(fd, s_.connecting_.attempt->reason(), s_.connecting_.attempt->reason_text());
       s_.connecting_.attempt.reset();
-      return kPassThrough;  // the caller's thread may sleep in it, without the lock
+      return result;
     }
-    case ConnectAttempt::Outcome::kPlain:
-      s_.BecomePlain(fd, s_.connecting_.attempt->reason(), s_.connecting_.attempt->reason_text());
-      s_.connecting_.attempt.reset();
-      return 0;
     case ConnectAttempt::Outcome::kFailed: {
       const int error = s_.connecting_.attempt->error();
       RecordFallback(fd, s_.connecting_.attempt->reason(), s_.connecting_.attempt->reason_text(),

@@ -36,7 +36,7 @@ ConnectAttempt::Outcome StreamSocket::Connector::LeadAttempt(int fd, Time now) {
 bool StreamSocket::Connector::LeaveConnect() {
   PrepareToThrow();  // the helper may load nothing: the program may be in the loader, and wait for it
   s_.connecting_.in_call = false;
-  return Background::Add(&s_.tended_, Duration::zero());
+  return Background::Add(&s_.upkeep_, Duration::zero());
 }
 
 bool StreamSocket::Connector::StepConnect() {
@@ -69,7 +69,7 @@ bool StreamSocket::Connector::SettleConnect(Time deadline) {
   EndAttempt(s_.numbers_.any(),
              s_.connecting_.attempt->ForgoSdp(stats::FallbackReason::kOther,
                                               "another process gets the socket before SDP is there"));
-  Background::Add(&s_.tended_, Duration::zero());  // it sleeps on something that is no more
+  Background::Add(&s_.upkeep_, Duration::zero());  // it sleeps on something that is no more
   return true;
 }
 
@@ -100,14 +100,14 @@ void StreamSocket::Connector::EndAttempt(int fd, ConnectAttempt::Outcome outcome
 // runs.
 void StreamSocket::Connector::StepAttempt() {
   if (s_.connecting_.attempt == nullptr || s_.connecting_.in_call || s_.numbers_.none() || Confined() ||
-      !Background::Holds(&s_.tended_))
+      !Background::Holds(&s_.upkeep_))
     return;
   const Background::Wait before = s_.connecting_.attempt->wait();
   const Background::Wait wait = RunAttempt(Now());
   // The helper sleeps for what the step has ended or changed.
   if (wait.done || wait.fd != before.fd || wait.also_fd != before.also_fd || wait.events != before.events ||
       wait.deadline < before.deadline)
-    Background::Add(&s_.tended_, Duration::zero());
+    Background::Add(&s_.upkeep_, Duration::zero());
 }
 
 int StreamSocket::Connector::AwaitConnect(Lock& lock, Duration timeout) {
@@ -173,8 +173,8 @@ int StreamSocket::Connector::Disconnect(int fd) {
       return kPassThrough;
     case State::kConnecting:
       s_.connecting_.attempt.reset();
-      if (Background::Holds(&s_.tended_))
-        Background::Add(&s_.tended_, Duration::zero());  // it sleeps on something that is no more
+      if (Background::Holds(&s_.upkeep_))
+        Background::Add(&s_.upkeep_, Duration::zero());  // it sleeps on something that is no more
       break;
     case State::kSdp:
       if (const auto result = LeaveConnection(&ends_here, &has_error)) return *result;

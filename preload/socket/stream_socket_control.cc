@@ -49,7 +49,7 @@ void StreamSocket::WriteControl(ssize_t received, ControlRoom* room) {
   if (state_ != State::kSdp) return;
   if (received > 0 && options_.kept.timestamp_option() != 0) PutTime(options_.kept.timestamp_option(), room);
   if (!options_.kept.tells_queue()) return;
-  const engine::Engine& e = session_->engine();
+  const engine::Engine& e = engine();
   auto waiting = static_cast<int>(std::min<uint64_t>(e.readable_bytes(), 0x7fffffff));
   if (waiting == 0 && e.peer_closed()) waiting = 1;  // the end is worth another call
   room->Put(IPPROTO_TCP, TCP_CM_INQ, &waiting, sizeof waiting);

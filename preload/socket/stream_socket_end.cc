@@ -16,7 +16,6 @@
 #include "preload/socket/holders.h"
 #include "preload/socket/lender.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/upkeep.h"
 #include "preload/unbounded_poll.h"
 
 namespace sdp::preload {
@@ -85,7 +84,7 @@ void StreamSocket::Departure::StepToSent() {
   s_.session_->Pump();
   s_.session_->Read();
   Lender(s_).CollectLoans();
-  Upkeep(s_).LeadMove();
+  s_.upkeep_.LeadMove();
 }
 
 void StreamSocket::Departure::EndAtOnce() {
@@ -104,9 +103,8 @@ void StreamSocket::Departure::EndAtOnce() {
     (void)real.ioctl(s_.LinkFd(), FIONREAD, &unread);
   }
   // Unread data is for TCP to reset the connection, and a link that just ends is that to the peer.
-  const linger& option = s_.options_.kept.linger_option();
   if (unread != 0 || s_.engine().readable_bytes() + s_.engine().advertised_bytes() > 0 ||
-      (option.l_onoff != 0 && option.l_linger == 0))
+      s_.options_.kept.resets_at_close())
     return;
   if (s_.session_->link_ended() || s_.session_->has_unsent()) return;
   s_.corked_.Push(*s_.session_);
@@ -134,7 +132,7 @@ void StreamSocket::Departure::NoteAbort() {
     s_.tcp_.pending_error = ErrorOfAbort(e, cause);
     LogAbort(s_.names_.peer, e.abort_reason(), cause, s_.session_->recorder());
   }
-  if (s_.session_->aborted_link().outlives()) Background::Add(&s_.tended_, Duration::zero());
+  if (s_.session_->aborted_link().outlives()) Background::Add(&s_.upkeep_, Duration::zero());
   s_.report_.PublishAll(*s_.session_, s_.names());
 }
 

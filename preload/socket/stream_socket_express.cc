@@ -20,7 +20,6 @@
 #include "preload/socket/session_direct.h"
 #include "preload/socket/session_moves.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/upkeep.h"
 #include "preload/socket/waiting.h"
 #include "preload/socket/watch.h"
 #include "preload/user_memory.h"
@@ -37,21 +36,17 @@ constexpr int kLooksForSoon = 200;
 
 }  // namespace
 
-// With the lock held, at the end of a call; `inside`: how many threads are in calls, the caller included.
 void StreamSocket::ExpressWay::Open(int inside) {
-  if (!s_.usable() || s_.session_ == nullptr) return;
+  if (!s_.usable()) return;
   const bool leftovers = s_.engine().readable_bytes() != 0;
   if (!leftovers && s_.queue_pair().direct() == nullptr) return;  // most sockets without a local link
-  const bool connected =
-      s_.usable() && s_.share_.with == nullptr && !s_.session_->moves().stepped() && !s_.tcp_.abort_noted;
+  const bool connected = s_.share_.with == nullptr && !s_.session_->moves().stepped() && !s_.tcp_.abort_noted;
   const bool open = s_.tcp_.pending_error == 0 && !s_.tcp_.receive_shut && !s_.share_.locked_for_fork &&
                     !s_.lingering_.process_ends();
   const bool alone = s_.board_.unheard() && s_.calls_inside_.count() == inside && !s_.calls_inside_.kept() &&
                      s_.share_.reader_elsewhere_until == kNever;
   const bool unasked = s_.options_.kept.receive_low_water() <= 1 && !ForcesTransactions();
-  // Statistics that a call leaves unpublished are the helper's to publish.
-  const bool looked_at = s_.tended_.looked_at() && Background::Runs() && !QuietLinks::stopped();
-  if (!connected || !open || !alone || !unasked || !looked_at) return;
+  if (!connected || !open || !alone || !unasked || !s_.upkeep_.publishes()) return;
   if (leftovers) return s_.mutex_.OpenExpress(kExpressCalls, Express::kLeftovers);
   const bool at_rest = s_.TakesDirect() && s_.session_->direct().plain() && !s_.tcp_.send_shut &&
                        s_.corked_.empty() && !s_.lending_.offered() && !s_.session_->has_unsent() &&
@@ -60,7 +55,6 @@ void StreamSocket::ExpressWay::Open(int inside) {
     s_.mutex_.OpenExpress(kExpressCalls);
 }
 
-// Returns nothing if the call is to go the usual way.
 std::optional<ssize_t> StreamSocket::ExpressWay::Send(const iovec& piece, int flags) {
   if ((flags & ~kExpressFlags) != 0 || piece.iov_len == 0 || piece.iov_len > kLargestExpress)
     return std::nullopt;
@@ -109,7 +103,6 @@ std::optional<ssize_t> StreamSocket::ExpressWay::ReceiveLeftovers(MutableBytes r
   return static_cast<ssize_t>(room.size());
 }
 
-// Returns nothing if the call is to go on the usual way, with `*taken` bytes.
 std::optional<ssize_t> StreamSocket::ExpressWay::Receive(const iovec& piece, int flags, size_t* taken) {
   if ((flags & ~kExpressFlags) != 0) return std::nullopt;
   ExpressLock lock(s_.mutex_, Express::kLeftovers);
@@ -166,7 +159,7 @@ void StreamSocket::ExpressWay::Finish(ExpressLock& lock) {
   lock.Close();
   s_.session_->direct().Finish();
   s_.AfterProgress(/*publish=*/false);
-  Upkeep(s_).LeaveToBackground();
+  s_.upkeep_.LeaveToBackground();
 }
 
 // The caller has the express way's lock.

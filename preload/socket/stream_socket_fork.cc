@@ -6,7 +6,6 @@
 #include "preload/socket/holders.h"
 #include "preload/socket/session_transfer.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/upkeep.h"
 
 namespace sdp::preload {
 
@@ -28,7 +27,7 @@ void StreamSocket::Forking::NoteForkInParent() {
   if (s_.listening_.listener != nullptr) s_.listening_.listener->NoteFork(/*in_child=*/false);
   // The message that asks for the memory back may not have left. The helper sends it, and looks for the
   // answer.
-  if (s_.state_ == State::kSdp && s_.lending_.offered()) Upkeep(s_).LeaveToBackground();
+  if (s_.state_ == State::kSdp && s_.lending_.offered()) s_.upkeep_.LeaveToBackground();
 }
 
 void StreamSocket::Forking::ShareWithChild() {
@@ -78,8 +77,7 @@ void StreamSocket::Forking::DisownAfterFork() {
     // business.
     const int fresh = real.socket(s_.family_.domain, SOCK_STREAM | SOCK_CLOEXEC, 0);
     for (const int fd : s_.numbers_.all()) {
-      if (fresh < 0 || real.dup3(fresh, fd, (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0) < 0)
-        real.close(fd);
+      if (fresh < 0 || !PutInPlace(fresh, fd)) real.close(fd);
     }
     if (fresh >= 0) real.close(fresh);
   }

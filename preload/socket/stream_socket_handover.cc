@@ -12,7 +12,6 @@
 #include "preload/socket/server.h"
 #include "preload/socket/session_transfer.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/upkeep.h"
 #include "preload/socket/waiting.h"
 #include "preload/unbounded_poll.h"
 #include "preload/unwind.h"
@@ -47,7 +46,7 @@ bool StreamSocket::Giving::ComeToRest(Time deadline) {
   while (Now() < deadline && !s_.session_->link_ended()) {
     s_.session_->Read();
     Lender(s_).CollectLoans();
-    Upkeep(s_).LeadMove();
+    s_.upkeep_.LeadMove();
     if (s_.session_->transfer().freezable()) return true;
     s_.share_.with->Keep();  // what the others have of it is old
     s_.share_.with->Unlock();
@@ -83,7 +82,7 @@ bool StreamSocket::Giving::GiveConnection(Giver giver, Guests& guests, Handover:
       good = true;
       // Until what asks for the memory back has had its answer. The helper looks for that.
       s_.share_.with->Keep();
-      Upkeep(s_).LeaveToBackground();
+      s_.upkeep_.LeaveToBackground();
     }
   } else {
     // The newest state is there; or its owner leaves it when he can.
@@ -177,11 +176,11 @@ bool StreamSocket::Giving::TakeUp(Bytes front) {
   s_.share_.left_unsent = s_.session_->has_unsent();
   if (!s_.share_.with->HasOthers(/*sure=*/true)) {
     Holders(s_).StopSharing();
-    QuietLinks::Enter(&s_.tended_);
+    QuietLinks::Enter(&s_.upkeep_);
   } else {
     s_.share_.with->Unlock();
   }
-  Upkeep(s_).LeaveToBackground();
+  s_.upkeep_.LeaveToBackground();
   return true;
 }
 

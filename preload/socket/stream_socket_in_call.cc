@@ -17,12 +17,12 @@ bool StreamSocket::Departure::KeepForCalls(int fd) {
   if (!s_.calls_inside_.all_return() || Confined() || Critical::MayBeInHandler()) return false;
   const int hidden = HiddenFds::Duplicate(fd);
   if (hidden < 0) return false;
-  QuietLinks::Unwatch(&s_.tended_, fd);
+  QuietLinks::Unwatch(&s_.upkeep_, fd);
   s_.lingering_.Begin(hidden);
   s_.calls_inside_.Keep();
   s_.session_->queue_pair().SetEventFd(hidden);
   s_.board_.ForgetObservers();
-  if (s_.tended_.relied_on()) s_.board_.WakeAll();
+  if (s_.upkeep_.relied_on()) s_.board_.WakeAll();
   return true;
 }
 

@@ -71,13 +71,11 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
         ExpressWay(*this).Open(/*inside=*/0);
         break;
       }
-      if (foreign() || OptionCalls(*this).ReadableAtOnce() < kStillMuch ||
-          (OptionCalls(*this).ReadableAtOnce() >= use_.told_readable &&
-           !OptionCalls(*this).FillsReceiveBuffer())) {
-        if (!foreign()) {
-          Looks(*this).LookAtLink();
-          Lender(*this).WantBcopy(UINT64_MAX);
-        }
+      if (!foreign() && (OptionCalls(*this).ReadableAtOnce() < kStillMuch ||
+                         (OptionCalls(*this).ReadableAtOnce() >= use_.told_readable &&
+                          !OptionCalls(*this).FillsReceiveBuffer()))) {
+        Looks(*this).LookAtLink();
+        Lender(*this).WantBcopy(UINT64_MAX);
         AfterProgress();
       }
       use_.told_readable = OptionCalls(*this).ReadableAtOnce();

@@ -31,8 +31,7 @@ constexpr uint32_t kMostInARow = 16;
 void PutUnboundInPlace(int fd, int domain) {
   const int fresh = real.socket(domain, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fresh < 0) return;
-  real.fcntl(fresh, F_SETFL, real.fcntl(fd, F_GETFL));
-  real.dup3(fresh, fd, (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
+  (void)PutInPlace(fresh, fd);
   real.close(fresh);
 }
 
@@ -84,12 +83,12 @@ int StreamSocket::Listen(int fd, int backlog) {
   Listener::Refusal refusal;
   if (ruling.mode == Mode::kBoth && !SharedArena::MayBeMade()) {
     refusal = {.reason = stats::FallbackReason::kResources, .text = SharedArena::kNoRoom};
-    SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", ToEndpoint(names_.local).ToString().c_str(),
-            refusal.text.c_str());
   } else if (ruling.mode == Mode::kBoth && !listening_.for_others && IsCommon(fd)) {
     refusal = {.reason = stats::FallbackReason::kSocketOption, .text = kCommon};
+  }
+  if (!refusal.text.empty()) {
     SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", ToEndpoint(names_.local).ToString().c_str(),
-            kCommon);
+            refusal.text.c_str());
   } else if (ruling.mode != Mode::kTcp) {
     const bool may_wait = listening_.plain_clients_allowed || listening_.for_others;
     listening_.listener = Listener::Open(this, fd, family_.domain, backlog, options_.log,

@@ -13,7 +13,6 @@
 #include "preload/socket/looks.h"
 #include "preload/socket/session_direct.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/upkeep.h"
 #include "preload/socket/waiting.h"
 #include "preload/socket/watch.h"
 
@@ -48,7 +47,6 @@ bool StreamSocket::Waiting::LookInARow(int looks, Awaited awaited, const WaitMar
     if (!ComesFor(awaited)) {
       if (!s_.session_->Poll() && !s_.session_->link_ended()) continue;
       s_.AfterProgress(/*publish=*/!AwaitsData(awaited) || s_.engine().readable_bytes() == 0);
-      if (s_.state_ != State::kSdp || s_.session_ == nullptr) return true;
       *any = true;
       if (!CameFor(awaited, mark)) continue;
     }
@@ -83,7 +81,7 @@ std::optional<int> StreamSocket::Waiting::LookBeforeSleep(Lock& lock, Time deadl
         offered = now;
       }
       lock.lock();
-      if (!s_.usable() || s_.session_ == nullptr) return 0;
+      if (!s_.usable()) return 0;
       if (s_.board_.wakes() != mark.wakes && !mark.handlers.Interrupts(restarts)) return 0;
     } while (!crowded && !mark.handlers.Interrupts(restarts) && now < until);
     if (crowded) s_.use_.poll_budget.NoteCrowded();
@@ -111,7 +109,7 @@ bool StreamSocket::Waiting::TakeBeforeSleep(Awaited awaited) {
 }
 
 void StreamSocket::Waiting::NoteWait(Awaited awaited, const WaitMark& mark, Duration lasted) {
-  if (!s_.usable() || s_.session_ == nullptr) return;
+  if (!s_.usable()) return;
   ++s_.session_->reads().waits.slept;
   CameFor(awaited, mark) || ComesFor(awaited) ? s_.use_.poll_budget.NoteSlept(lasted)
                                               : s_.use_.poll_budget.NoteElsewhere();
@@ -140,7 +138,7 @@ StreamSocket::Watch::QueueLook StreamSocket::Watch::LookAtQueue(const Wanted& wa
 // links in use: a quiet one's may be rung while no thread listens.
 bool StreamSocket::Waiting::MayHearByBell() const {
   return s_.OnLocalLink() && s_.share_.with == nullptr && !s_.board_.hears_doorbells() &&
-         !QuietLinks::stopped() && !s_.tended_.left_alone() && !Critical::IsInHandler() &&
+         !QuietLinks::stopped() && !s_.upkeep_.left_alone() && !Critical::IsInHandler() &&
          !s_.session_->link_ended() && !s_.session_->moving() && s_.session_->MaySleep();
 }
 
@@ -160,11 +158,11 @@ bool StreamSocket::Waiting::RelyOnHelper() {
     return false;
   }
   if (!Background::Runs()) return false;
-  s_.tended_.RelyOn();
-  if (!s_.tended_.watched())
-    QuietLinks::Watch(&s_.tended_, s_.LinkOf(s_.LinkFd()), QuietLinks::WatchFor::kSleeper);
-  if (s_.tended_.watched()) return true;
-  s_.tended_.RelyOnNoMore();
+  s_.upkeep_.RelyOn();
+  if (!s_.upkeep_.watched())
+    QuietLinks::Watch(&s_.upkeep_, s_.LinkOf(s_.LinkFd()), QuietLinks::WatchFor::kSleeper);
+  if (s_.upkeep_.watched()) return true;
+  s_.upkeep_.RelyOnNoMore();
   return false;
 }
 
@@ -186,7 +184,7 @@ bool StreamSocket::Watch::EndLook(LookResult result, const verbs::BellName* bell
       break;
   }
   if (Waiting(s_).TakeBeforeSleep(Awaited::kAll)) return true;
-  const bool alone = s_.board_.heard_by_one() && !s_.session_->has_unsent() && !Upkeep(s_).ListensForPeer();
+  const bool alone = s_.board_.heard_by_one() && !s_.session_->has_unsent() && !s_.upkeep_.ListensForPeer();
   if (bell == nullptr || !alone || !Waiting(s_).MayHearByBell() || Waiting(s_).HearByBell(*bell, cookie))
     return false;
   Looks(s_).Look();

@@ -9,7 +9,6 @@
 #include "preload/socket/link_names.h"
 #include "preload/socket/session_moves.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/upkeep.h"
 
 namespace sdp::preload {
 
@@ -26,7 +25,7 @@ void StreamSocket::Upkeep::FollowMove() {
   LeadMove();
   if (!s_.session_->moves().TakeStepped()) return;
   s_.board_.WakeAll();  // there is something else to wait for
-  QuietLinks::Unwatch(&s_.tended_, s_.LinkOf(s_.LinkFd()));
+  QuietLinks::Unwatch(this, s_.LinkOf(s_.LinkFd()));
   if (s_.session_->moving()) return LeaveToBackground();
   if (s_.session_->link_ended() || s_.numbers_.none()) return;
   const Address of_rnic = NamesOf(*s_.session_).peer;

@@ -16,7 +16,6 @@
 #include "preload/socket/option_calls.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/tcp_info.h"
-#include "preload/socket/upkeep.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {
@@ -186,8 +185,9 @@ int StreamSocket::OptionCalls::GetStreamInfo(int fd, void* value, socklen_t* len
   const engine::Stats& s = e.stats();
   const uint64_t unsent = s_.corked_.size() + Limits(s_).Queued();
   const StreamFacts facts{
-      .tcp_state = static_cast<uint8_t>(
-          s_.InCloseWait() ? TCP_CLOSE_WAIT : TcpState(e, known.link_ended(), known.has_unsent())),
+      .tcp_state = static_cast<uint8_t>(!s_.foreign() && s_.InCloseWait()
+                                            ? TCP_CLOSE_WAIT
+                                            : TcpState(e, known.link_ended(), known.has_unsent())),
       .bytes_out =
           s.bcopy_bytes_out + s.read_zcopy_bytes_out + s.write_zcopy_bytes_out + s.transaction_bytes_out,
       .bytes_in = s.bcopy_bytes_in + s.read_zcopy_bytes_in + s.write_zcopy_bytes_in + s.transaction_bytes_in,
@@ -281,7 +281,7 @@ void StreamSocket::OptionCalls::AfterKeptOption(int fd, int level, int name) {
       (name == TCP_CORK ? !s_.options_.kept.cork() : name == TCP_NODELAY)) {
     s_.corked_.Push(*s_.session_);
     s_.AfterProgress();
-    Upkeep(s_).LeaveToBackground();
+    s_.upkeep_.LeaveToBackground();
   }
 }
 
@@ -296,7 +296,7 @@ int StreamSocket::OptionCalls::SetTuning(int name, const void* value, socklen_t 
   if (set_up && ConnectionTuning::IsForSetUp(name)) return Fail(EISCONN);
   if (const int error = s_.options_.kept.tuning().Set(name, value, length); error != 0) return Fail(error);
   if (s_.state_ == State::kListening) s_.listening_.listener->SetTuning(s_.options_.kept.tuning());
-  if (s_.state_ != State::kSdp) return 0;
+  if (!s_.usable()) return 0;
   ApplyBcopyThreshold();
   s_.report_.PublishAll(*s_.session_, s_.names());
   return 0;

@@ -21,8 +21,6 @@
 #include "preload/socket/session_moves.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/upkeep.h"
-#include "preload/socket/urgent.h"
 #include "preload/socket/watch.h"
 #include "preload/unwind.h"
 
@@ -76,8 +74,8 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   PrepareToThrow();
   report_.Open(Statistics(), *session_, names());
   AfterProgress();
-  Upkeep(*this).LeaveToBackground();
-  QuietLinks::Enter(&tended_);
+  upkeep_.LeaveToBackground();
+  QuietLinks::Enter(&upkeep_);
 }
 
 // The kernel answers for the descriptor from here on.
@@ -121,12 +119,7 @@ int StreamSocket::AnyDescriptor() {
 bool StreamSocket::MoveDescriptor(int from, int to) {
   std::lock_guard lock(mutex_.own());
   numbers_.Replace(from, to);
-  QuietLinks::Unwatch(&tended_, from);
-  if (tended_.relied_on()) board_.WakeAll();
-  if (Session* const known = session_.last_known();
-      known != nullptr && std::as_const(*known).queue_pair().event_fd() == from)
-    known->queue_pair().SetEventFd(to);
-  if (connecting_.attempt != nullptr) connecting_.attempt->SetFd(to);
+  Departure(*this).GoOnWithout(from);
   return true;
 }
 
@@ -216,7 +209,7 @@ std::optional<uint64_t> StreamSocket::Looks::LeftInLink() const {
 void StreamSocket::AfterProgress(bool publish) {
   if (foreign()) return;  // since a sleep: what is known of it here is old
   if (lending_.offered()) Lender(*this).CollectLoans();
-  if (session_->moving() || session_->moves().stepped()) Upkeep(*this).FollowMove();
+  if (session_->moving() || session_->moves().stepped()) upkeep_.FollowMove();
   const engine::Engine& e = engine();
   if (tcp_.receive_shut && e.refused_data()) Departure(*this).AnswerRefused();
   if (board_.observed()) Lender(*this).WantBcopy(Limits(*this).LowWater());
@@ -224,7 +217,8 @@ void StreamSocket::AfterProgress(bool publish) {
     Departure(*this).NoteAbort();
   Limits(*this).NoteSendRoom();
   const bool changed = board_.Compare(e);
-  if (changed) Urgent(*this).TellOwner();
+  if (changed && urgent_mark_.TakeAnnouncement(e) && !numbers_.none() && SignalUrgent(numbers_.any()))
+    urgent_mark_.NoteRaised();
   if (board_.observed()) board_.TellObservers(*session_, session_->watch_events(), changed);
   if (publish) report_.Publish(*session_, names());
 }

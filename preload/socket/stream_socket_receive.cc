@@ -15,8 +15,6 @@
 #include "preload/socket/looks.h"
 #include "preload/socket/options.h"
 #include "preload/socket/session_direct.h"
-#include "preload/socket/upkeep.h"
-#include "preload/socket/urgent.h"
 #include "preload/socket/waiting.h"
 
 namespace sdp::preload {
@@ -71,6 +69,8 @@ class StreamSocket::Receiving {
   static ssize_t Nothing(StreamSocket& socket, int fd, int flags, int* out_flags);
 
  private:
+  // The byte that stands apart from the stream (SO_OOBINLINE off).
+  ssize_t OutOfBand(int flags, int* out_flags);
   Step TakeReadable();
   Step ByLoan();
   Step LookForMore();
@@ -113,7 +113,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
 
 ssize_t StreamSocket::Receiving::Run(Call& call, int flags, int* out_flags) {
   call_ = &call;
-  if ((flags & MSG_OOB) != 0) return Urgent(s_).ReceiveOutOfBand(room_.Rest(), flags, out_flags);
+  if ((flags & MSG_OOB) != 0) return OutOfBand(flags, out_flags);
   wanted_ = (flags & MSG_WAITALL) != 0 ? total_ : std::min(total_, Limits(s_).LowWater());
   may_lend_ = call.blocks() && !peek_ && !s_.tcp_.receive_shut && !truncates_;
   // 9.3: never for MSG_WAITALL.
@@ -135,6 +135,26 @@ ssize_t StreamSocket::Receiving::Run(Call& call, int flags, int* out_flags) {
   return received;
 }
 
+ssize_t StreamSocket::Receiving::OutOfBand(int flags, int* out_flags) {
+  const std::span<const MutableBytes> places = room_.Rest();
+  engine::Engine& e = s_.session_->engine();
+  s_.session_->Read();
+  s_.AfterProgress();
+  if (s_.options_.kept.out_of_band_inline()) return Fail(EINVAL);
+  if (!e.oob_available()) return Fail(e.oob_pending() ? EAGAIN : EINVAL);
+  if (e.state() == engine::State::kAborted && !e.peer_closed()) return Fail(ENOTCONN);
+  if (!places.empty() && (flags & MSG_TRUNC) == 0 && !MayWrite(places.front().data(), 1)) return Fail(EFAULT);
+  const auto byte = e.TakeOob({.peek = (flags & MSG_PEEK) != 0});
+  s_.AfterProgress();
+  if (out_flags != nullptr) *out_flags |= MSG_OOB;
+  if (places.empty()) {
+    if (out_flags != nullptr) *out_flags |= MSG_TRUNC;
+    return 0;
+  }
+  if ((flags & MSG_TRUNC) == 0) places.front().front() = *byte;
+  return 1;
+}
+
 // TCP waits for something that it could deliver.
 ssize_t StreamSocket::Receiving::Nothing(StreamSocket& socket, int fd, int flags, int* out_flags) {
   char byte;
@@ -153,7 +173,9 @@ StreamSocket::Step StreamSocket::Receiving::TakeReadable() {
   const engine::Engine& e = s_.engine();
   const auto stops = [&] { return !peek_ && done_ > 0 && e.at_mark(); };
   // The handler of a SIGURG that came meanwhile is first.
-  if (!peek_ && done_ == 0 && e.at_mark() && !(slept_ && s_.board_.has_owner())) Urgent(s_).PassMark();
+  const bool passes = !peek_ && done_ == 0 && e.at_mark() && !(slept_ && s_.board_.has_owner());
+  if (passes && s_.urgent_mark_.Pass(e, s_.options_.kept.out_of_band_inline()))
+    s_.session_->engine().TakeOob({});
   if (peek_) done_ = 0;
   if (stops()) return Step::kDone;
   if (e.readable_bytes() == 0 && takes_direct()) done_ += s_.session_->direct().Receive(&room_);
@@ -260,7 +282,7 @@ StreamSocket::Step StreamSocket::Receiving::AwaitData() {
   s_.corked_.PushStream(*s_.session_);
   if (!call_->blocks()) {
     if (done_ > 0) return Step::kDone;
-    Upkeep(s_).LeaveToBackground();
+    s_.upkeep_.LeaveToBackground();
     s_.use_.found_nothing = CoarseNow();
     ExpressWay(s_).Open(/*inside=*/1);
     errno = EAGAIN;

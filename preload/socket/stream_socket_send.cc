@@ -155,7 +155,7 @@ bool StreamSocket::Sending::Cork(std::span<const iovec> pieces, bool in_stream) 
                              : ForcesTransactions() ? Background::kGrace
                                                     : kLongestCork;
     corked.SetDue(Now() + longest, in_stream);
-    if (!Background::Add(&s_.tended_, longest)) return false;
+    if (!Background::Add(&s_.upkeep_, longest)) return false;
   }
   if (in_stream) s_.use_.writes.NoteKept(/*first=*/corked.empty());
   corked.Append(pieces);

@@ -12,7 +12,6 @@
 #include "preload/socket/looks.h"
 #include "preload/socket/options.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/upkeep.h"
 
 namespace sdp::preload {
 namespace {
@@ -89,7 +88,7 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
     AfterProgress();
   }
   AfterProgress();
-  Upkeep(*this).LeaveToBackground();
+  upkeep_.LeaveToBackground();
   if (sent > 0 || count == 0) return static_cast<ssize_t>(sent);
   if (link_full) {
     Looks(*this).GlanceAtLink();

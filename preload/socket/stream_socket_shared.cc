@@ -12,11 +12,9 @@
 #include "preload/socket/clock.h"
 #include "preload/socket/holders.h"
 #include "preload/socket/looks.h"
-#include "preload/socket/session_moves.h"
 #include "preload/socket/session_transfer.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/upkeep.h"
 #include "preload/socket/waiting.h"
 #include "preload/unbounded_poll.h"
 
@@ -39,7 +37,7 @@ void StreamSocket::Holders::EnterShared() {
   if (s_.share_.elsewhere) return;
   s_.share_.gave_up_on_owner = false;
   if (s_.session_ == nullptr) return;
-  if (s_.state_ == State::kSdp && Background::Runs()) QuietLinks::Enter(&s_.tended_);
+  if (s_.state_ == State::kSdp && Background::Runs()) QuietLinks::Enter(&s_.upkeep_);
   if (view == SharedConnection::View::kStale) {
     s_.share_.NoteUse();
     if (!ThawShared()) view = SharedConnection::View::kBroken;
@@ -54,8 +52,8 @@ void StreamSocket::Holders::EnterShared() {
     // looked for that in another way.
     if (s_.state_ == State::kSdp) {
       s_.AfterProgress();
-      Upkeep(s_).LeaveToBackground();
-      QuietLinks::Enter(&s_.tended_);
+      s_.upkeep_.LeaveToBackground();
+      QuietLinks::Enter(&s_.upkeep_);
     }
     return;
   }

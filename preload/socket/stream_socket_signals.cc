@@ -9,8 +9,6 @@
 #include "preload/socket/owner_signal.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stream_socket.h"
-#include "preload/socket/upkeep.h"
-#include "preload/socket/urgent.h"
 #include "preload/socket/waiting.h"
 
 namespace sdp::preload {
@@ -21,20 +19,7 @@ void StreamSocket::OwnerChanged(int fd) {
   if (state_ == State::kListening) listening_.listener->SetSignals(board_.has_owner() ? fd : -1);
   if (!usable()) return;
   if (Waiting(*this).LeaveBell()) Looks(*this).Look();  // the kernel tells the owner of doorbells alone
-  Upkeep(*this).LeaveToBackground();
-}
-
-// With the lock held, after what came was read.
-void StreamSocket::Urgent::TellOwner() {
-  if (!s_.urgent_mark_.TakeAnnouncement(s_.engine())) return;
-  if (!s_.numbers_.none() && SignalUrgent(s_.numbers_.any())) s_.urgent_mark_.NoteRaised();
-}
-
-// A read that sleeps ends with EINTR, as on TCP, if that signal's handler wants it. The handler itself runs
-// behind the lock, too late to interrupt anything.
-bool StreamSocket::Urgent::UrgentInterrupts() {
-  return s_.urgent_mark_.TakeRaised() && s_.session_->engine().readable_bytes() == 0 &&
-         InterruptsCalls(SIGURG);
+  upkeep_.LeaveToBackground();
 }
 
 // Nothing waits to be sent. A reader in its sleep hears of everything itself, and gives the connection back

@@ -57,7 +57,7 @@ class StreamSocket::Waiting::Asleep {
   // Takes the lock back. Returns true if this thread has to read: the peer wakes no other one.
   bool Over() {
     lock_.lock();
-    if (at_bell_) s_.tended_.RelyOnNoMore();
+    if (at_bell_) s_.upkeep_.RelyOnNoMore();
     if (waiter_ != nullptr) {
       if (at_bell_) waiter_->SetAtBell(false);
       s_.board_.Remove(waiter_);

@@ -1,14 +1,11 @@
 // Zcopy of a StreamSocket: a blocking call lends its buffer to the connection and waits until it is its own
 // again.
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 
 #include <algorithm>
 
 #include "preload/guard.h"
 #include "preload/log.h"
-#include "preload/real_calls.h"
 #include "preload/socket/call.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/forking.h"
@@ -17,6 +14,7 @@
 #include "preload/socket/looks.h"
 #include "preload/socket/options.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/tcp_info.h"
 #include "preload/socket/waiting.h"
 #include "preload/unbounded_poll.h"
 #include "preload/user_memory.h"
@@ -38,13 +36,6 @@ constexpr size_t kMostLentToReceive = 4 << 20;
 // Where a copy cannot take its place, a peer that does not give memory back is cut off: the call has to
 // return.
 constexpr Duration kPatienceForReturn = std::chrono::seconds(5);
-
-Duration RoundTrip(int fd) {
-  tcp_info info{};
-  socklen_t length = sizeof info;
-  if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return Duration::zero();
-  return std::chrono::microseconds(info.tcpi_rtt);
-}
 
 }  // namespace
 
@@ -178,7 +169,7 @@ size_t StreamSocket::Lender::SendLent(Call& call, Bytes data, int* error) {
   {
     WhileLent lent(&s_, call, s_.lending_.source());
     *error = AwaitReader(call, data.size());
-    if (s_.usable() && s_.session_ != nullptr) Looks(s_).TakeUntold();
+    if (s_.usable()) Looks(s_).TakeUntold();
     lent.NoteWhole();
   }
   const size_t moved = loan.TakeResult();

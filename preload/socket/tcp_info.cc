@@ -62,10 +62,21 @@ int GetTcpInfoListening(int fd, uint32_t waiting, void* value, socklen_t* length
   return Get(fd, value, length, [&](tcp_info* info) { info->tcpi_unacked += waiting; });
 }
 
-uint32_t PeerWindow(int link_fd) {
+namespace {
+
+template <typename T>
+T Ask(int link_fd, T tcp_info::*field) {
   tcp_info info{};
   socklen_t length = sizeof info;
-  return real.getsockopt(link_fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info.tcpi_snd_wnd : 0;
+  return real.getsockopt(link_fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info.*field : T{};
 }
+
+}  // namespace
+
+uint32_t PeerWindow(int link_fd) { return Ask(link_fd, &tcp_info::tcpi_snd_wnd); }
+
+uint32_t BacklogInForce(int fd) { return Ask(fd, &tcp_info::tcpi_sacked); }
+
+Duration RoundTrip(int link_fd) { return std::chrono::microseconds(Ask(link_fd, &tcp_info::tcpi_rtt)); }
 
 }  // namespace sdp::preload

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "preload/socket/clock.h"
+
 namespace sdp::preload {
 
 // The stream's values, which replace those of the link's TCP.
@@ -26,6 +28,10 @@ int GetTcpInfoListening(int fd, uint32_t waiting, void* value, socklen_t* length
 
 // Returns how many bytes the peer's kernel has last said it takes; 0: not known.
 [[nodiscard]] uint32_t PeerWindow(int link_fd);
+// Returns a listening socket's backlog: what listen() asked for, within net.core.somaxconn.
+[[nodiscard]] uint32_t BacklogInForce(int fd);
+// Returns the link's smoothed round-trip time; zero: not known.
+[[nodiscard]] Duration RoundTrip(int link_fd);
 
 }  // namespace sdp::preload
 

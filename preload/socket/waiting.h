@@ -63,7 +63,7 @@ class StreamSocket::Waiting {
   bool LookInARow(int looks, Awaited awaited, const WaitMark& mark, bool* any);
   // Has the helper watch the link while the thread sleeps for its bell alone: for the link's end, and for a
   // doorbell of a peer that cannot ring. Returns false if the helper does not. Ends with
-  // tended_.RelyOnNoMore().
+  // upkeep_.RelyOnNoMore().
   bool RelyOnHelper();
   [[nodiscard]] ReadSide read_side() const {
     return {.bytes = s_.engine().readable_bytes(), .advertised = s_.engine().advertised_bytes()};

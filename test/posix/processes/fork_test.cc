@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "test/posix/full_listener.h"
 #include "test/posix/processes.h"
 #include "test/support/skipped.h"
 
@@ -246,6 +247,19 @@ TEST_CASE("fork: a fork that fails leaves the connection as it was") {
   });
   const int status = Reap(pid);
   if (ExitedWith(status, 10)) return sdp::test::Skipped("only root can become somebody else");
+  REQUIRE(ExitedWith(status, 0));
+}
+
+TEST_CASE("fork: the child of a process whose connect is under way has a socket that does not block, too") {
+  FullListener full;
+  Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
+  REQUIRE_ERRNO(full.Connect(client), EINPROGRESS);
+  const pid_t pid = Fork([&] {
+    if ((fcntl(client, F_GETFL) & O_NONBLOCK) == 0) return 1;
+    return (fcntl(client, F_GETFD) & FD_CLOEXEC) == (fcntl(full.listener.fd, F_GETFD) & FD_CLOEXEC) ? 0 : 2;
+  });
+  const int status = Reap(pid);
+  CAPTURE(status);
   REQUIRE(ExitedWith(status, 0));
 }
 
