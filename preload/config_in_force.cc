@@ -1,6 +1,5 @@
 // The one configuration in force in this process.
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "preload/config.h"
@@ -9,18 +8,13 @@
 #include "preload/guard.h"
 #include "preload/log.h"
 #include "preload/program_name.h"
+#include "preload/socket/clock.h"
 
 namespace sdp::preload {
 namespace {
 
 constinit ConfigStore store([](const char* name) -> const char* { return secure_getenv(name); }, ProgramName,
                             &environ);
-
-int64_t SteadyNanoseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
-}
 
 std::string Leaf(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
@@ -42,7 +36,7 @@ void ReportConfig() { Report(store.Get()); }
 void RefreshConfig() {
   const KeepErrno keep;
   const NoCancellation no_cancellation;
-  if (const LoadedConfig* loaded = store.Refresh(SteadyNanoseconds())) {
+  if (const LoadedConfig* loaded = store.Refresh(CoarseNow().time_since_epoch().count())) {
     FollowLogFile();
     SDP_LOG(kInfo, "%s has changed: %zu rule%s for %s", loaded->path.c_str(), loaded->rules.size(),
             loaded->rules.size() == 1 ? "" : "s", ProgramName());

@@ -3,38 +3,13 @@
 #include <fnmatch.h>
 #include <netinet/in.h>
 
-#include <cstddef>
 #include <cstring>
 #include <string>
 
+#include "portmapper/endpoint.h"
 #include "preload/config_file.h"
 
 namespace sdp::preload {
-namespace {
-
-struct PlainAddress {
-  uint8_t family = 0;
-  uint16_t port = 0;
-  const uint8_t* bytes = nullptr;
-};
-
-PlainAddress ToPlain(const sockaddr* address, socklen_t length, sockaddr_in6* storage) {
-  if (address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) {
-    const auto* in = reinterpret_cast<const sockaddr_in*>(address);
-    return {
-        .family = 4, .port = ntohs(in->sin_port), .bytes = reinterpret_cast<const uint8_t*>(&in->sin_addr)};
-  }
-  constexpr socklen_t kWithoutScope = offsetof(sockaddr_in6, sin6_scope_id);
-  if (address->sa_family != AF_INET6 || length < kWithoutScope) return {};
-  std::memcpy(storage, address, kWithoutScope);
-  const uint8_t* bytes = storage->sin6_addr.s6_addr;
-  const bool mapped = IN6_IS_ADDR_V4MAPPED(&storage->sin6_addr);
-  return {.family = static_cast<uint8_t>(mapped ? 4 : 6),
-          .port = ntohs(storage->sin6_port),
-          .bytes = mapped ? bytes + 12 : bytes};
-}
-
-}  // namespace
 
 bool SamePrefix(const uint8_t* a, const uint8_t* b, int bits) {
   if (std::memcmp(a, b, static_cast<size_t>(bits / 8)) != 0) return false;
@@ -47,14 +22,14 @@ bool MatchesProgram(const Rule& rule, const char* program) {
 }
 
 const Rule* FindRule(std::span<const Rule> rules, RuleRole role, const sockaddr* address, socklen_t length) {
-  sockaddr_in6 storage;
-  const PlainAddress plain = ToPlain(address, length, &storage);
-  if (plain.family == 0) return nullptr;
+  const auto given = pm::FromSockaddr(address, length);
+  if (!given) return nullptr;
+  const pm::Endpoint plain = pm::NormalizeMapped(*given);
   for (const Rule& rule : rules) {
     if (rule.role != role || plain.port < rule.first_port || plain.port > rule.last_port) continue;
     const AddressPattern& pattern = rule.address;
-    if (pattern.family == 0 ||
-        (pattern.family == plain.family && SamePrefix(pattern.bytes.data(), plain.bytes, pattern.prefix)))
+    if (pattern.family == 0 || (pattern.family == static_cast<uint8_t>(plain.version) &&
+                                SamePrefix(pattern.bytes.data(), plain.address.data(), pattern.prefix)))
       return &rule;
   }
   return nullptr;

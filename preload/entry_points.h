@@ -26,6 +26,11 @@
   extern "C" decltype(name) alias_name __attribute__((alias(#name), visibility("default")))
 #endif
 
+// The name of an entry point, or of what stands beside it, for assembly.
+#define SDP_QUOTED(text) #text
+#define SDP_EXPANDED(text) SDP_QUOTED(text)
+#define SDP_SYMBOL(name) SDP_EXPANDED(SDP_ENTRY(name))
+
 // Types of the kernel, liburing and the C library; only their addresses are passed on.
 struct io_uring;
 struct io_uring_params;

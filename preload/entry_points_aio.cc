@@ -41,22 +41,16 @@ int BeginAll(int (*next)(int, Request* const*, int, sigevent*), int mode, Reques
 
 }  // namespace
 
-int SDP_ENTRY(aio_read)(aiocb* request) noexcept {
-  static const auto next = Next<int(aiocb*)>("aio_read");
-  return Begin(next, request);
-}
-int SDP_ENTRY(aio_read64)(aiocb64* request) noexcept {
-  static const auto next = Next<int(aiocb64*)>("aio_read64");
-  return Begin(next, request);
-}
-int SDP_ENTRY(aio_write)(aiocb* request) noexcept {
-  static const auto next = Next<int(aiocb*)>("aio_write");
-  return Begin(next, request);
-}
-int SDP_ENTRY(aio_write64)(aiocb64* request) noexcept {
-  static const auto next = Next<int(aiocb64*)>("aio_write64");
-  return Begin(next, request);
-}
+#define SDP_AIO(name, Request)                           \
+  int SDP_ENTRY(name)(Request * request) noexcept {      \
+    static const auto next = Next<int(Request*)>(#name); \
+    return Begin(next, request);                         \
+  }
+SDP_AIO(aio_read, aiocb)
+SDP_AIO(aio_read64, aiocb64)
+SDP_AIO(aio_write, aiocb)
+SDP_AIO(aio_write64, aiocb64)
+
 int SDP_ENTRY(lio_listio)(int mode, aiocb* const list[], int count, sigevent* event) noexcept {
   static const auto next = Next<int(int, aiocb* const*, int, sigevent*)>("lio_listio");
   return BeginAll(next, mode, list, count, event);

@@ -9,7 +9,6 @@
 
 #include "preload/critical.h"
 #include "preload/entry_points.h"
-#include "preload/guard.h"
 #include "preload/startup.h"
 
 namespace sdp::preload {
@@ -61,15 +60,7 @@ int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, void* argum
 // need. So a handler's child gets no connections.
 pid_t SDP_ENTRY(_Fork)() noexcept {
   if (Started() && Critical::MayBeInHandler()) return real._Fork();
-  BeforeFork();
-  const pid_t pid = real._Fork();
-  const KeepErrno keep;
-  if (pid == 0) {
-    AfterForkInChild();
-  } else {
-    AfterForkInParent();
-  }
-  return pid;
+  return ForkBy([] { return real._Fork(); });
 }
 
 }  // namespace sdp::preload

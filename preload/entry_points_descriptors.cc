@@ -246,15 +246,6 @@ int SDP_ENTRY(fcntl)(int fd, int command, ...) {
                                      : real.fcntl(fd, command, argument);
 }
 
-int SDP_ENTRY(fcntl64)(int fd, int command, ...) {
-  va_list variable;
-  va_start(variable, command);
-  void* argument = va_arg(variable, void*);
-  va_end(variable);
-  return Started() || EpollKnows(fd) ? ControlTracked(fd, command, argument)
-                                     : real.fcntl64(fd, command, argument);
-}
-
 int SDP_ENTRY(prctl)(int option, ...) noexcept {
   va_list variable;
   va_start(variable, option);
@@ -285,5 +276,6 @@ void SDP_ENTRY(_Exit)(int status) noexcept {
 SDP_ENTRY_ALIAS(__close, close);
 SDP_ENTRY_ALIAS(__dup2, dup2);
 SDP_ENTRY_ALIAS(__fcntl, fcntl);
+SDP_ENTRY_ALIAS(fcntl64, fcntl);
 
 }  // namespace sdp::preload

@@ -21,7 +21,6 @@
 #include "preload/critical.h"
 #include "preload/entry_points.h"
 #include "preload/exec_target.h"
-#include "preload/hidden_fds.h"
 #include "preload/inheritance.h"
 #include "preload/signal_end.h"
 #include "preload/spawn_actions.h"
@@ -143,16 +142,10 @@ int SpawnWithSockets(Path path, const posix_spawn_file_actions_t* actions, char*
     if (result == 0) bridge.Begin();
     return result;
   }
-  const int sealed = SealSockets(which, Giver::kStays);
-  UnlockSockets();
-  if (sealed < 0) return spawn(environment);
-  const int inherited = HiddenFds::Hide(sealed);
-  if (inherited < 0) return spawn(environment);
-  real.fcntl(inherited, F_SETFD, 0);
-  const HeirEnvironment heir(environment, inherited);
-  const int result = spawn(heir.get());
-  HiddenFds::Close(inherited);
-  return result;
+  const SealedForChild sealed(which);
+  if (sealed.fd() < 0) return spawn(environment);
+  const HeirEnvironment heir(environment, sealed.fd());
+  return spawn(heir.get());
 }
 
 // Runs before the program's own code, which finds inherited sockets as it would find any others.
@@ -187,13 +180,8 @@ extern "C" __attribute__((used, visibility("hidden"))) pid_t (*SDP_ENTRY(vfork_t
 
 #ifdef __x86_64__
 // Both processes return on this stack, so no frame of ours may be on it: a jump.
-#ifdef SDP_PREFIXED_ENTRY_POINTS
-#define SDP_VFORK_TO_USE "sdp_entry_vfork_to_use"
-#else
-#define SDP_VFORK_TO_USE "vfork_to_use"
-#endif
 __attribute__((naked)) pid_t SDP_ENTRY(vfork)() noexcept {
-  asm("sub $8, %rsp\n\tcall " SDP_VFORK_TO_USE "\n\tadd $8, %rsp\n\tjmp *%rax");
+  asm("sub $8, %rsp\n\tcall " SDP_SYMBOL(vfork_to_use) "\n\tadd $8, %rsp\n\tjmp *%rax");
 }
 #else
 pid_t SDP_ENTRY(vfork)() noexcept { return fork(); }
@@ -232,7 +220,7 @@ int SDP_ENTRY(execveat)(int directory, const char* path, char* const argv[], cha
     return ExecAside(envp, exec);
   }
   const bool itself = *path == '\0' && (flags & AT_EMPTY_PATH) != 0;
-  const int fd = itself ? directory : openat(directory, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  const int fd = itself ? directory : openat(directory, path, O_PATH | O_CLOEXEC);
   const int result = ExecDescriptor(fd, envp, exec);
   const KeepErrno keep;
   if (!itself && fd >= 0) real.close(fd);

@@ -79,7 +79,7 @@ int NewerRwFlags() {
   int taken = 0;
   for (const int flag : {kRwfNoAppend, kRwfNoSignal}) {
     const iovec byte{.iov_base = &taken, .iov_len = 1};
-    if (real.pwritev64v2(ends[1], &byte, 1, -1, flag) == 1) taken |= flag;
+    if (real.pwritev2(ends[1], &byte, 1, -1, flag) == 1) taken |= flag;
   }
   for (const int end : ends) real.close(end);
   known.store(taken, std::memory_order_relaxed);
@@ -98,48 +98,22 @@ int MessageFlags(int flags) {
   return ((flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0) | ((flags & kRwfNoSignal) != 0 ? MSG_NOSIGNAL : 0);
 }
 
-// Like the kernel, looks at the flags only if there is something to move.
-ssize_t RefusedPieces(const iovec* iov, int count, int error) {
-  const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
-  if (vector.error() != 0) return Fail(vector.error());
-  return vector.bytes() == 0 ? 0 : Fail(error);
-}
-
-// readv and writev.
+// readv, preadv2 and their like; `flags` are RWF_. The kernel looks at them only if there is something to
+// move.
 ssize_t ReadPieces(Socket& socket, int fd, const iovec* iov, int count, int flags) {
   const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
   if (vector.error() != 0) return Fail(vector.error());
   if (vector.bytes() == 0) return 0;
-  return socket.Receive(fd, vector.pieces(), vector.count(), flags, nullptr);
+  if (const int error = CheckRwFlags(flags); error != 0) return Fail(error);
+  return socket.Receive(fd, vector.pieces(), vector.count(), MessageFlags(flags) & MSG_DONTWAIT, nullptr);
 }
 
 ssize_t WritePieces(Socket& socket, int fd, const iovec* iov, int count, int flags) {
   const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
   if (vector.error() != 0) return Fail(vector.error());
   if (vector.bytes() == 0) return 0;  // unlike write
-  return Send(socket, fd, vector, flags);
-}
-
-ssize_t ReadVector(int fd, const iovec* iov, int count, off64_t offset, int flags) {
-  return DispatchBytes(
-      fd,
-      [&](Socket& socket) -> ssize_t {
-        if (offset != -1) return kPassThrough;
-        if (const int error = CheckRwFlags(flags); error != 0) return RefusedPieces(iov, count, error);
-        return ReadPieces(socket, fd, iov, count, MessageFlags(flags) & MSG_DONTWAIT);
-      },
-      [&] { return real.preadv64v2(fd, iov, count, offset, flags); });
-}
-
-ssize_t WriteVector(int fd, const iovec* iov, int count, off64_t offset, int flags) {
-  return DispatchBytes(
-      fd,
-      [&](Socket& socket) -> ssize_t {
-        if (offset != -1) return kPassThrough;
-        if (const int error = CheckRwFlags(flags); error != 0) return RefusedPieces(iov, count, error);
-        return WritePieces(socket, fd, iov, count, MessageFlags(flags));
-      },
-      [&] { return real.pwritev64v2(fd, iov, count, offset, flags); });
+  if (const int error = CheckRwFlags(flags); error != 0) return Fail(error);
+  return Send(socket, fd, vector, MessageFlags(flags));
 }
 
 }  // namespace
@@ -162,11 +136,12 @@ ssize_t SDP_ENTRY(readv)(int fd, const iovec* iov, int count) {
 }
 
 ssize_t SDP_ENTRY(preadv2)(int fd, const iovec* iov, int count, off_t offset, int flags) {
-  return ReadVector(fd, iov, count, offset, flags);
-}
-
-ssize_t SDP_ENTRY(preadv64v2)(int fd, const iovec* iov, int count, off64_t offset, int flags) {
-  return ReadVector(fd, iov, count, offset, flags);
+  return DispatchBytes(
+      fd,
+      [&](Socket& socket) -> ssize_t {
+        return offset == -1 ? ReadPieces(socket, fd, iov, count, flags) : kPassThrough;
+      },
+      [&] { return real.preadv2(fd, iov, count, offset, flags); });
 }
 
 ssize_t SDP_ENTRY(recv)(int fd, void* buffer, size_t length, int flags) {
@@ -227,11 +202,12 @@ ssize_t SDP_ENTRY(writev)(int fd, const iovec* iov, int count) {
 }
 
 ssize_t SDP_ENTRY(pwritev2)(int fd, const iovec* iov, int count, off_t offset, int flags) {
-  return WriteVector(fd, iov, count, offset, flags);
-}
-
-ssize_t SDP_ENTRY(pwritev64v2)(int fd, const iovec* iov, int count, off64_t offset, int flags) {
-  return WriteVector(fd, iov, count, offset, flags);
+  return DispatchBytes(
+      fd,
+      [&](Socket& socket) -> ssize_t {
+        return offset == -1 ? WritePieces(socket, fd, iov, count, flags) : kPassThrough;
+      },
+      [&] { return real.pwritev2(fd, iov, count, offset, flags); });
 }
 
 ssize_t SDP_ENTRY(send)(int fd, const void* buffer, size_t length, int flags) {
@@ -259,11 +235,14 @@ ssize_t SDP_ENTRY(sendmsg)(int fd, const msghdr* message, int flags) {
       [&](Socket& socket) {
         return MayRead(message, sizeof *message) ? SendMessage(socket, fd, *message, flags) : Fail(EFAULT);
       },
-      [&] {
+      [&]() -> ssize_t {
         if (!OutgoingRights::MayConcern(message)) return real.sendmsg(fd, message, flags);
-        const OutgoingRights rights(fd, *message);
-        if (rights.failed()) return static_cast<ssize_t>(Fail(ENOBUFS));
-        return real.sendmsg(fd, rights.message(), flags);
+        try {
+          const OutgoingRights rights(fd, *message);
+          return rights.failed() ? Fail(ENOBUFS) : real.sendmsg(fd, rights.message(), flags);
+        } catch (const std::bad_alloc&) {
+          return Fail(ENOMEM);
+        }
       });
 }
 
@@ -286,15 +265,6 @@ ssize_t SDP_ENTRY(sendfile)(int out, int in, off_t* offset, size_t count) noexce
       out, [&](Socket& socket) { return SendFile(socket, out, in, offset, count); },
       [&] {
         return FdTable::Has(in) ? SendSocket(out, in, offset, count) : real.sendfile(out, in, offset, count);
-      });
-}
-
-ssize_t SDP_ENTRY(sendfile64)(int out, int in, off64_t* offset, size_t count) noexcept {
-  return DispatchUncancelled(
-      out, [&](Socket& socket) { return SendFile(socket, out, in, offset, count); },
-      [&] {
-        return FdTable::Has(in) ? SendSocket(out, in, offset, count)
-                                : real.sendfile64(out, in, offset, count);
       });
 }
 
@@ -328,5 +298,8 @@ ssize_t SDP_ENTRY(__recvfrom_chk)(int fd, void* buffer, size_t length, size_t ro
 SDP_ENTRY_ALIAS(__read, read);
 SDP_ENTRY_ALIAS(__write, write);
 SDP_ENTRY_ALIAS(__send, send);
+SDP_ENTRY_ALIAS(preadv64v2, preadv2);
+SDP_ENTRY_ALIAS(pwritev64v2, pwritev2);
+SDP_ENTRY_ALIAS(sendfile64, sendfile);
 
 }  // namespace sdp::preload

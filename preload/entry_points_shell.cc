@@ -1,13 +1,11 @@
 // system and popen. The C library starts the shell by a call of its own that cannot be interposed, so this
 // file changes the command. The shell sets the variable that names the sealed sockets, and execs the shell
 // that runs the command.
-#include <fcntl.h>
-
+#include <optional>
 #include <string>
 
 #include "preload/entry_points.h"
 #include "preload/exec_target.h"
-#include "preload/hidden_fds.h"
 #include "preload/inheritance.h"
 
 extern char** environ;
@@ -36,28 +34,17 @@ class ShellCommand {
   explicit ShellCommand(const char* command) {
     const NoCancellation no_cancellation;
     if (TargetOf(std::string(kShell), environ) != Target::kWithLibrary) return;
-    const int sealed = SealSockets(Heirloom::kOpen, Giver::kStays);
-    UnlockSockets();
-    if (sealed < 0) return;
-    sealed_ = HiddenFds::Hide(sealed);
-    if (sealed_ < 0) return;
-    real.fcntl(sealed_, F_SETFD, 0);
-    text_ = std::string(kInheritedVariable) + "=" + std::to_string(sealed_) + " exec " + kShell + " -c " +
-            Quoted(command) + " sh";
+    sealed_.emplace(Heirloom::kOpen);
+    if (sealed_->fd() < 0) return;
+    text_ = std::string(kInheritedVariable) + "=" + std::to_string(sealed_->fd()) + " exec " + kShell +
+            " -c " + Quoted(command) + " sh";
   }
-  ~ShellCommand() {
-    if (sealed_ < 0) return;
-    const KeepErrno keep;
-    HiddenFds::Close(sealed_);
-  }
-  ShellCommand(const ShellCommand&) = delete;
-  ShellCommand& operator=(const ShellCommand&) = delete;
 
   // Returns the command to run; null: run the original command.
-  [[nodiscard]] const char* text() const { return sealed_ >= 0 ? text_.c_str() : nullptr; }
+  [[nodiscard]] const char* text() const { return text_.empty() ? nullptr : text_.c_str(); }
 
  private:
-  int sealed_ = -1;
+  std::optional<SealedForChild> sealed_;
   std::string text_;
 };
 

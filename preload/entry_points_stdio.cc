@@ -149,9 +149,8 @@ FILE* ReopenOurs(const char* path, const char* mode, FILE* stream) {
   return placed ? stream : nullptr;
 }
 
-template <typename Reopen>
-FILE* ReopenStream(const char* path, const char* mode, FILE* stream, const Reopen& reopen) {
-  if (stream == nullptr) return reopen(path, mode, stream);
+FILE* ReopenStream(const char* path, const char* mode, FILE* stream) {
+  if (stream == nullptr) return real.freopen(path, mode, stream);
   const NoCancellation no_cancellation;
   flockfile(stream);
   struct Unlock {
@@ -168,12 +167,12 @@ FILE* ReopenStream(const char* path, const char* mode, FILE* stream, const Reope
   }
   if (IsOurs(stream)) return ReopenOurs(path, mode, stream);
   const int fd = fileno_unlocked(stream);
-  if (fd < 0 || !FdTable::Has(fd)) return reopen(path, mode, stream);
+  if (fd < 0 || !FdTable::Has(fd)) return real.freopen(path, mode, stream);
   WriteUnflushed(stream, fd);
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (path == nullptr || null < 0 || SDP_ENTRY(dup2)(null, fd) != fd) SDP_ENTRY(close)(fd);
   if (null >= 0) real.close(null);
-  FILE* const result = reopen(path, mode, stream);
+  FILE* const result = real.freopen(path, mode, stream);
   if (result == nullptr && path == nullptr) errno = ENXIO;  // the error of opening a socket's name
   return result;
 }
@@ -274,12 +273,10 @@ FILE* SDP_ENTRY(fdopen)(int fd, const char* mode) noexcept {
 }
 
 FILE* SDP_ENTRY(freopen)(const char* path, const char* mode, FILE* stream) {
-  return ReopenStream(path, mode, stream, real.freopen);
+  return ReopenStream(path, mode, stream);
 }
 
-FILE* SDP_ENTRY(freopen64)(const char* path, const char* mode, FILE* stream) {
-  return ReopenStream(path, mode, stream, real.freopen64);
-}
+SDP_ENTRY_ALIAS(freopen64, freopen);
 
 int SDP_ENTRY(vdprintf)(int fd, const char* format, va_list arguments) {
   if (!FdTable::Has(fd)) return real.vdprintf(fd, format, arguments);

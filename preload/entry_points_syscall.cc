@@ -83,15 +83,7 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_exit)(long nu
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_fork)(long number, long flags, long stack,
                                                                          long parent_tid, long child_tid,
                                                                          long tls) {
-  BeforeFork();
-  const long pid = SDP_ENTRY(next_syscall)(number, flags, stack, parent_tid, child_tid, tls);
-  const KeepErrno keep;
-  if (pid == 0) {
-    AfterForkInChild();
-  } else {
-    AfterForkInParent();
-  }
-  return pid;
+  return ForkBy([&] { return SDP_ENTRY(next_syscall)(number, flags, stack, parent_tid, child_tid, tls); });
 }
 
 // Returns whether clone3 is asked for a child with memory of its own, on the caller's stack. For an invalid
@@ -126,39 +118,25 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_filter)(long 
 #ifdef __x86_64__
 // Any call, including vfork and clone with a stack of its own, must find registers and stack as the caller
 // left them. So this is comparisons and a jump.
-#ifdef SDP_PREFIXED_ENTRY_POINTS
-#define SDP_NEXT_SYSCALL "sdp_entry_next_syscall"
-#define SDP_GUARDED_CLOSE "sdp_entry_guarded_close"
-#define SDP_GUARDED_SETUP "sdp_entry_guarded_io_uring_setup"
-#define SDP_GUARDED_EXIT "sdp_entry_guarded_exit"
-#define SDP_GUARDED_FORK "sdp_entry_guarded_fork"
-#define SDP_GUARDED_FILTER "sdp_entry_guarded_filter"
-#define SDP_MAKES_PROCESS "sdp_entry_makes_process"
-#else
-#define SDP_NEXT_SYSCALL "next_syscall"
-#define SDP_GUARDED_CLOSE "guarded_close"
-#define SDP_GUARDED_SETUP "guarded_io_uring_setup"
-#define SDP_GUARDED_EXIT "guarded_exit"
-#define SDP_GUARDED_FORK "guarded_fork"
-#define SDP_GUARDED_FILTER "guarded_filter"
-#define SDP_MAKES_PROCESS "makes_process"
-#endif
 static_assert(SYS_close == 3 && SYS_exit == 60 && SYS_seccomp == 317 && SYS_prctl == 157);
 static_assert(SYS_io_uring_setup == 425 && SYS_clone == 56 && SYS_fork == 57 && SYS_clone3 == 435 &&
               CLONE_VM == 0x100);
 __attribute__((naked)) long SDP_ENTRY(syscall)(long, ...) noexcept {
-  asm("cmp $3, %rdi\n\tje " SDP_GUARDED_CLOSE "\n\tcmp $425, %rdi\n\tje " SDP_GUARDED_SETUP
-      "\n\tcmp $57, %rdi\n\tje " SDP_GUARDED_FORK "\n\tcmp $317, %rdi\n\tje " SDP_GUARDED_FILTER
-      "\n\tcmp $157, %rdi\n\tje " SDP_GUARDED_FILTER "\n\tcmp $60, %rdi\n\tje " SDP_GUARDED_EXIT
+  asm("cmp $3, %rdi\n\tje " SDP_SYMBOL(guarded_close)
+      "\n\tcmp $425, %rdi\n\tje " SDP_SYMBOL(guarded_io_uring_setup)
+      "\n\tcmp $57, %rdi\n\tje " SDP_SYMBOL(guarded_fork)
+      "\n\tcmp $317, %rdi\n\tje " SDP_SYMBOL(guarded_filter)
+      "\n\tcmp $157, %rdi\n\tje " SDP_SYMBOL(guarded_filter)
+      "\n\tcmp $60, %rdi\n\tje " SDP_SYMBOL(guarded_exit)
       "\n\tcmp $435, %rdi\n\tjne 2f"
       "\n\tpush %rdi\n\tpush %rsi\n\tpush %rdx\n\tpush %rcx\n\tpush %r8\n\tpush %r9\n\tsub $8, %rsp"
-      "\n\tmov %rsi, %rdi\n\tmov %rdx, %rsi\n\tcall " SDP_MAKES_PROCESS
+      "\n\tmov %rsi, %rdi\n\tmov %rdx, %rsi\n\tcall " SDP_SYMBOL(makes_process)
       "\n\tadd $8, %rsp\n\tpop %r9\n\tpop %r8\n\tpop %rcx\n\tpop %rdx\n\tpop %rsi\n\tpop %rdi"
-      "\n\ttest %al, %al\n\tjnz " SDP_GUARDED_FORK
+      "\n\ttest %al, %al\n\tjnz " SDP_SYMBOL(guarded_fork)
       "\n\tjmp 1f"
       "\n2:\tcmp $56, %rdi\n\tjne 1f"
       "\n\ttest $0x100, %esi\n\tjnz 1f"
-      "\n\ttest %rdx, %rdx\n\tjz " SDP_GUARDED_FORK "\n1:\tjmp *" SDP_NEXT_SYSCALL "(%rip)");
+      "\n\ttest %rdx, %rdx\n\tjz " SDP_SYMBOL(guarded_fork) "\n1:\tjmp *" SDP_SYMBOL(next_syscall) "(%rip)");
 }
 #else
 long SDP_ENTRY(syscall)(long number, ...) noexcept {

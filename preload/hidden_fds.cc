@@ -53,30 +53,34 @@ bool Enter(int fd, uint64_t word) {
   return true;
 }
 
-int DuplicateAs(int fd, uint64_t word) {
-  const int number = DuplicateHigh(fd);
-  if (number < 0 || Enter(number, word)) return number;
-  real.close(number);
-  return Fail(ENOMEM);
-}
-
-int HideAs(int fd, uint64_t word) {
-  const int number = DuplicateAs(fd, word);
+void CloseKeepingErrno(int fd) {
   const KeepErrno keep;
   real.close(fd);
-  return number;
 }
 
 }  // namespace
 
-int HiddenFds::Duplicate(int fd) { return DuplicateAs(fd, kUntracked); }
+int HiddenFds::Duplicate(int fd) {
+  const int number = DuplicateHigh(fd);
+  if (number < 0 || Enter(number, kUntracked)) return number;
+  real.close(number);
+  return Fail(ENOMEM);
+}
 
-int HiddenFds::Hide(int fd) { return HideAs(fd, kUntracked); }
+int HiddenFds::Hide(int fd) {
+  const int number = Duplicate(fd);
+  CloseKeepingErrno(fd);
+  return number;
+}
 
 int HiddenFds::HideTracked(int fd, std::atomic<int>* slot) {
-  const int number = HideAs(fd, reinterpret_cast<uint64_t>(slot));
-  slot->store(number);
-  return number;
+  const int number = DuplicateHigh(fd);
+  CloseKeepingErrno(fd);
+  slot->store(number);  // before MakeRoom may find the number, and move it
+  if (number < 0 || Enter(number, reinterpret_cast<uint64_t>(slot))) return slot->load();
+  slot->store(-1);
+  real.close(number);
+  return Fail(ENOMEM);
 }
 
 void HiddenFds::Close(int hidden_fd) {

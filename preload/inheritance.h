@@ -4,8 +4,13 @@
 #ifndef SDP_PRELOAD_INHERITANCE_H_
 #define SDP_PRELOAD_INHERITANCE_H_
 
+#include <fcntl.h>
+
 #include <vector>
 
+#include "preload/fail.h"
+#include "preload/hidden_fds.h"
+#include "preload/real_calls.h"
 #include "preload/socket/socket.h"
 
 namespace sdp::preload {
@@ -40,6 +45,28 @@ int SealSockets(Heirloom which, Giver giver);
 // Take and release the locks alone.
 void LockSockets();
 void UnlockSockets();
+
+// While this object exists, the sockets sealed for a child are at fd(), which the child inherits.
+class SealedForChild {
+ public:
+  explicit SealedForChild(Heirloom which) {
+    const int sealed = SealSockets(which, Giver::kStays);
+    UnlockSockets();
+    if (sealed >= 0) fd_ = HiddenFds::Hide(sealed);
+    if (fd_ >= 0) real.fcntl(fd_, F_SETFD, 0);
+  }
+  ~SealedForChild() {
+    const KeepErrno keep;
+    HiddenFds::Close(fd_);
+  }
+  SealedForChild(const SealedForChild&) = delete;
+  SealedForChild& operator=(const SealedForChild&) = delete;
+  // -1: there is nothing to give, or it is impossible.
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
 
 // Call when a program starts. Adopts those of its descriptors that `sealed` describes as sockets. Closes
 // `sealed`.

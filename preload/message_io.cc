@@ -3,10 +3,10 @@
 #include <errno.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "preload/control.h"
 #include "preload/fail.h"
+#include "preload/socket/clock.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {
@@ -16,37 +16,6 @@ namespace {
 constexpr int kCompat = static_cast<int>(0x80000000);
 
 constexpr int64_t kSecond = 1'000'000'000;
-
-// Returns `time` in nanoseconds; a time that does not fit counts as for ever.
-int64_t Nanoseconds(const timespec& time) {
-  constexpr int64_t kForever = std::numeric_limits<int64_t>::max() / 2;
-  return time.tv_sec < kForever / kSecond ? time.tv_sec * kSecond + time.tv_nsec : kForever;
-}
-
-int64_t Now() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return Nanoseconds(now);
-}
-
-// recvmmsg's time-out. It is checked after each message and interrupts none.
-class Remaining {
- public:
-  explicit Remaining(timespec* timeout) : timeout_(timeout) {
-    if (timeout != nullptr) end_ = Now() + Nanoseconds(*timeout);
-  }
-  // Returns whether the time is over, and writes back the rest, as the kernel does.
-  bool IsOver() {
-    if (timeout_ == nullptr) return false;
-    const int64_t left = std::max<int64_t>(end_ - Now(), 0);
-    *timeout_ = {.tv_sec = left / kSecond, .tv_nsec = left % kSecond};
-    return left == 0;
-  }
-
- private:
-  timespec* const timeout_;
-  int64_t end_ = 0;
-};
 
 bool IsTime(const timespec& time) { return time.tv_sec >= 0 && time.tv_nsec >= 0 && time.tv_nsec < kSecond; }
 
@@ -169,7 +138,11 @@ int SendMessages(Socket& socket, int fd, mmsghdr* messages, unsigned count, int 
 int ReceiveMessages(Socket& socket, int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
   if (timeout != nullptr && !MayWrite(timeout, sizeof *timeout)) return Fail(EFAULT);
   if (timeout != nullptr && !IsTime(*timeout)) return Fail(EINVAL);
-  Remaining remaining(timeout);
+  // The time-out is checked after each message, and interrupts none. The rest is written back.
+  const Time end = DeadlineAfter(timeout);
+  const auto is_over = [&] {
+    return Remaining(end, timeout) != nullptr && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
+  };
   count = std::min(count, kMostMessages);
   if ((flags & MSG_ERRQUEUE) == 0) {  // an error comes ahead of the data received before it
     if (const int error = socket.TakeErrorAhead(); error != 0) return Fail(error);
@@ -184,7 +157,7 @@ int ReceiveMessages(Socket& socket, int fd, mmsghdr* messages, unsigned count, i
     if (received < 0) return static_cast<int>(received);
     messages[i].msg_len = static_cast<unsigned>(received);
     if ((flags & MSG_WAITFORONE) != 0) flags |= MSG_DONTWAIT;
-    if (remaining.IsOver() || (messages[i].msg_hdr.msg_flags & MSG_OOB) != 0) return static_cast<int>(i) + 1;
+    if (is_over() || (messages[i].msg_hdr.msg_flags & MSG_OOB) != 0) return static_cast<int>(i) + 1;
   }
   return static_cast<int>(count);
 }

@@ -94,32 +94,15 @@ int sendmmsg(int fd, mmsghdr* messages, unsigned int count, int flags) {
 ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
   return ::syscall(SYS_sendfile, out, in, offset, count);
 }
-ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
-  return ::syscall(SYS_sendfile, out, in, offset, count);
-}
 ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t count, unsigned int flags) {
   return ::syscall(SYS_splice, in, in_offset, out, out_offset, count, flags);
 }
 // The kernel takes the position in two halves. Where a register holds all of it, the lower half does.
-ssize_t preadv64v2(int fd, const iovec* iov, int count, off64_t offset, int flags) {
+ssize_t preadv2(int fd, const iovec* iov, int count, off_t offset, int flags) {
   return ::syscall(SYS_preadv2, fd, iov, count, offset, offset >> 32, flags);
 }
-ssize_t preadv2(int fd, const iovec* iov, int count, off_t offset, int flags) {
-  return raw::preadv64v2(fd, iov, count, offset, flags);
-}
-ssize_t pwritev64v2(int fd, const iovec* iov, int count, off64_t offset, int flags) {
-  return ::syscall(SYS_pwritev2, fd, iov, count, offset, offset >> 32, flags);
-}
 ssize_t pwritev2(int fd, const iovec* iov, int count, off_t offset, int flags) {
-  return raw::pwritev64v2(fd, iov, count, offset, flags);
-}
-ssize_t __read_chk(int fd, void* buffer, size_t length, size_t) { return raw::read(fd, buffer, length); }
-ssize_t __recv_chk(int fd, void* buffer, size_t length, size_t, int flags) {
-  return raw::recv(fd, buffer, length, flags);
-}
-ssize_t __recvfrom_chk(int fd, void* buffer, size_t length, size_t, int flags, sockaddr* address,
-                       socklen_t* address_length) {
-  return raw::recvfrom(fd, buffer, length, flags, address, address_length);
+  return ::syscall(SYS_pwritev2, fd, iov, count, offset, offset >> 32, flags);
 }
 
 int close(int fd) { return Int(SYS_close, fd); }
@@ -135,13 +118,6 @@ int dup2(int from, int to) {
 }
 int dup3(int from, int to, int flags) { return Int(SYS_dup3, from, to, flags); }
 int fcntl(int fd, int command, ...) {
-  va_list variable;
-  va_start(variable, command);
-  void* argument = va_arg(variable, void*);
-  va_end(variable);
-  return Int(SYS_fcntl, fd, command, argument);
-}
-int fcntl64(int fd, int command, ...) {
   va_list variable;
   va_start(variable, command);
   void* argument = va_arg(variable, void*);
@@ -207,8 +183,6 @@ int epoll_pwait2(int epfd, epoll_event* events, int max_events, const timespec* 
 int execve(const char* path, char* const argv[], char* const envp[]) {
   return Int(SYS_execve, path, argv, envp);
 }
-int execv(const char* path, char* const argv[]) { return raw::execve(path, argv, environ); }
-int execvp(const char* file, char* const argv[]) { return raw::execve(file, argv, environ); }
 int execvpe(const char* file, char* const argv[], char* const envp[]) {
   return raw::execve(file, argv, envp);
 }
@@ -242,14 +216,8 @@ FILE* freopen(const char*, const char*, FILE*) {
   errno = ENOMEM;
   return nullptr;
 }
-FILE* freopen64(const char* path, const char* mode, FILE* stream) { return raw::freopen(path, mode, stream); }
 // The kernel's call needs the function by which handlers return, which only the C library knows.
 int sigaction(int, const struct sigaction*, struct sigaction*) { return Fail(ENOSYS); }
-sighandler_t signal(int, sighandler_t) {
-  errno = ENOSYS;
-  return SIG_ERR;
-}
-sighandler_t __sysv_signal(int number, sighandler_t handler) { return raw::signal(number, handler); }
 int unshare(int flags) { return Int(SYS_unshare, flags); }
 int setns(int fd, int type) { return Int(SYS_setns, fd, type); }
 // After the bare system call the C library's record of the thread would still be the parent's.
@@ -269,9 +237,5 @@ int __vdprintf_chk(int fd, int, const char* format, va_list arguments) {
 }
 void _exit(int status) { ::syscall(SYS_exit_group, status); }
 void _Exit(int status) { ::syscall(SYS_exit_group, status); }
-int __poll_chk(pollfd* fds, nfds_t count, int timeout, size_t) { return raw::poll(fds, count, timeout); }
-int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask, size_t) {
-  return raw::ppoll(fds, count, timeout, mask);
-}
 
 }  // namespace sdp::preload::raw

@@ -30,33 +30,11 @@ namespace sdp::preload {
 // A pointer to a function that is looked up at its first call. Later calls cost one relaxed load and an
 // indirect call.
 template <typename Function>
-class RealCall;
-
-template <typename Result, typename... Parameters>
-class RealCall<Result(Parameters...)> {
+class RealCall {
  public:
-  using Pointer = Result (*)(Parameters...);
+  using Pointer = Function*;
   constexpr RealCall(Pointer first) : function_(first) {}
-  Result operator()(Parameters... arguments) const { return pointer()(arguments...); }
-  Pointer pointer() const { return function_.load(std::memory_order_relaxed); }
-  operator Pointer() const { return pointer(); }
-  void Set(Pointer function) { function_.store(function, std::memory_order_relaxed); }
-
- private:
-  std::atomic<Pointer> function_;
-};
-
-template <typename Result, typename... Parameters>
-class RealCall<Result(Parameters..., ...)> {
- public:
-  using Pointer = Result (*)(Parameters..., ...);
-  constexpr RealCall(Pointer first) : function_(first) {}
-  template <typename... Variable>
-  Result operator()(Parameters... arguments, Variable... variable) const {
-    return pointer()(arguments..., variable...);
-  }
-  Pointer pointer() const { return function_.load(std::memory_order_relaxed); }
-  operator Pointer() const { return pointer(); }
+  operator Pointer() const { return function_.load(std::memory_order_relaxed); }
   void Set(Pointer function) { function_.store(function, std::memory_order_relaxed); }
 
  private:

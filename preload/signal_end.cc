@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,6 +12,7 @@
 #include "preload/fail.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"
+#include "preload/socket/clock.h"
 
 namespace sdp::preload {
 namespace {
@@ -29,11 +29,7 @@ constinit std::atomic<int> first_signal{0};
 constinit std::atomic<int64_t> began_ns{0};
 thread_local bool ends_here __attribute__((tls_model("initial-exec"))) = false;
 
-int64_t NowNs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
+int64_t NowNs() { return Now().time_since_epoch().count(); }
 
 bool IsFirstOfNamespace() { return getpid() == 1; }
 

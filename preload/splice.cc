@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "preload/entry_points.h"
 #include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
@@ -175,10 +176,10 @@ ssize_t Splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t 
   const int error = errno;
   ssize_t moved = kPassThrough;
   if (sane && from && IsPipe(out, O_WRONLY)) {
-    moved = FromSocket(*from.get(), in, out, count, flags);
+    moved = OrNoMemory(*from.get(), in, [&](Socket& s) { return FromSocket(s, in, out, count, flags); });
   } else if (sane && to && IsPipe(in, O_RDONLY)) {
     if (to->Appends(out)) return Fail(EINVAL);
-    moved = ToSocket(*to.get(), in, out, count, flags);
+    moved = OrNoMemory(*to.get(), out, [&](Socket& s) { return ToSocket(s, in, out, count, flags); });
   }
   if (moved >= 0) errno = error;
   return moved;

@@ -128,7 +128,7 @@ bool Start() {
                        .getsockopt = LinkGetOption,
                        .recv = LinkRecv,
                        .send = LinkSend,
-                       .sendfile = real.sendfile64,
+                       .sendfile = real.sendfile,
                        .connect = LinkConnect,
                        .may_ring = [] { return !Confined(); }});
   verbs::SetDescriptorCalls({.hide = HideDescriptor,

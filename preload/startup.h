@@ -10,6 +10,8 @@
 #ifndef SDP_PRELOAD_STARTUP_H_
 #define SDP_PRELOAD_STARTUP_H_
 
+#include "preload/fail.h"
+
 namespace sdp::preload {
 
 // Reaches stage 2 once; later calls cost a load.
@@ -29,6 +31,15 @@ bool OwnsProcess();
 void BeforeFork();
 void AfterForkInParent();
 void AfterForkInChild();
+// `fork` is such a way.
+template <typename Fork>
+auto ForkBy(Fork fork) {
+  BeforeFork();
+  const auto pid = fork();
+  const KeepErrno keep;
+  pid == 0 ? AfterForkInChild() : AfterForkInParent();
+  return pid;
+}
 
 }  // namespace sdp::preload
 

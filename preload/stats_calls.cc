@@ -13,15 +13,10 @@ namespace sdp::stats {
 
 const SystemCalls& PlainSystemCalls() {
   static constexpr SystemCalls kCalls = {
-      [](const char* path, int flags, mode_t mode) { return ::open(path, flags, mode); },
       ::close,
       ::read,
       ::pwrite,
       ::mmap,
-      ::munmap,
-      ::unlink,
-      ::mkdir,
-      ::lstat,
   };
   return kCalls;
 }

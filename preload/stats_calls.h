@@ -11,15 +11,10 @@ namespace sdp::stats {
 
 // The real calls, with libc's signatures. Every pointer must be set.
 struct SystemCalls {
-  int (*open)(const char* path, int flags, mode_t mode);
   int (*close)(int fd);
   ssize_t (*read)(int fd, void* buffer, size_t size);
   ssize_t (*pwrite)(int fd, const void* buffer, size_t size, off_t offset);
   void* (*mmap)(void* address, size_t size, int protection, int flags, int fd, off_t offset);
-  int (*munmap)(void* address, size_t size);
-  int (*unlink)(const char* path);
-  int (*mkdir)(const char* path, mode_t mode);
-  int (*lstat)(const char* path, struct stat* out);
 };
 // Returns libc's own functions, for programs that are not preloaded.
 const SystemCalls& PlainSystemCalls();

@@ -31,7 +31,7 @@ ProcStat ReadProcStat(const SystemCalls& calls, pid_t pid) {
   ProcStat out;
   char path[32];
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  int fd = calls.open(path, O_RDONLY | O_CLOEXEC, 0);
+  int fd = ::open(path, O_RDONLY | O_CLOEXEC, 0);
   if (fd < 0) return out;
   char text[1024];
   ssize_t size = calls.read(fd, text, sizeof text - 1);

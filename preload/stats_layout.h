@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 #include "preload/stats_messages.h"
@@ -249,119 +250,46 @@ constexpr size_t SlotsIn(size_t size) {
 }
 static_assert(SlotOffset(kFallbackSlots) % kSlotSize == 0, "no slot lies across two chunks");
 
+// `names` has one for each value of `E`, from 0 on. Another program's file may hold any other value.
+template <size_t N, typename E>
+constexpr const char* NameIn(const char* const (&names)[N], E value, const char* otherwise = "unknown") {
+  return static_cast<size_t>(value) < N ? names[static_cast<size_t>(value)] : otherwise;
+}
+
 constexpr const char* ToString(Kind kind) {
-  switch (kind) {
-    case Kind::kFree:
-      return "free";
-    case Kind::kConnection:
-      return "connection";
-    case Kind::kListener:
-      return "listener";
-    case Kind::kFallback:
-      return "tcp-fallback";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"free", "connection", "listener", "tcp-fallback"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Kind::kFallback) + 1);
+  return NameIn(kNames, kind);
 }
 
 constexpr const char* ToString(Role role) {
-  switch (role) {
-    case Role::kNone:
-      return "none";
-    case Role::kConnecting:
-      return "connecting";
-    case Role::kAccepting:
-      return "accepting";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"none", "connecting", "accepting"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Role::kAccepting) + 1);
+  return NameIn(kNames, role);
 }
 
 constexpr const char* ToString(State state) {
-  switch (state) {
-    case State::kNone:
-      return "none";
-    case State::kListening:
-      return "listen";
-    case State::kConnecting:
-      return "connecting";
-    case State::kHandshake:
-      return "handshake";
-    case State::kEstablished:
-      return "established";
-    case State::kSendClosed:
-      return "send-closed";
-    case State::kReceiveClosed:
-      return "receive-closed";
-    case State::kClosing:
-      return "closing";
-    case State::kAborted:
-      return "aborted";
-    case State::kTcp:
-      return "tcp";
-    case State::kFailed:
-      return "failed";
-    case State::kUnregistered:
-      return "unregistered";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"none",        "listen",      "connecting",     "handshake",
+                                    "established", "send-closed", "receive-closed", "closing",
+                                    "aborted",     "tcp",         "failed",         "unregistered"};
+  static_assert(std::size(kNames) == static_cast<size_t>(State::kUnregistered) + 1);
+  return NameIn(kNames, state);
 }
 
 constexpr const char* ToString(FlowMode mode) {
-  switch (mode) {
-    case FlowMode::kBuffered:
-      return "buffered";
-    case FlowMode::kCombined:
-      return "combined";
-    case FlowMode::kPipelined:
-      return "pipelined";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"buffered", "combined", "pipelined"};
+  static_assert(std::size(kNames) == static_cast<size_t>(FlowMode::kPipelined) + 1);
+  return NameIn(kNames, mode);
 }
 
 constexpr const char* ToString(FallbackReason reason) {
-  switch (reason) {
-    case FallbackReason::kModeTcp:
-      return "mode-tcp";
-    case FallbackReason::kNoRnic:
-      return "no-rnic";
-    case FallbackReason::kPmUnreachable:
-      return "pm-unreachable";
-    case FallbackReason::kPmTimeout:
-      return "pm-timeout";
-    case FallbackReason::kPmDenied:
-      return "pm-denied";
-    case FallbackReason::kPmCached:
-      return "pm-cached";
-    case FallbackReason::kPmUnusable:
-      return "pm-unusable";
-    case FallbackReason::kSdpRefused:
-      return "sdp-refused";
-    case FallbackReason::kMpaRejected:
-      return "mpa-rejected";
-    case FallbackReason::kMpaFailed:
-      return "mpa-failed";
-    case FallbackReason::kHelloFailed:
-      return "hello-failed";
-    case FallbackReason::kNotRegistered:
-      return "not-registered";
-    case FallbackReason::kPlainClient:
-      return "plain-client";
-    case FallbackReason::kAddressFamily:
-      return "address-family";
-    case FallbackReason::kSocketOption:
-      return "socket-option";
-    case FallbackReason::kResources:
-      return "resources";
-    case FallbackReason::kRule:
-      return "rule";
-    case FallbackReason::kSdpSilent:
-      return "sdp-silent";
-    case FallbackReason::kPmUntrusted:
-      return "pm-untrusted";
-    case FallbackReason::kOther:
-    case FallbackReason::kCount:
-      return "other";
-  }
-  return "other";
+  constexpr const char* kNames[] = {"mode-tcp",     "no-rnic",        "pm-unreachable", "pm-timeout",
+                                    "pm-denied",    "pm-cached",      "pm-unusable",    "sdp-refused",
+                                    "mpa-rejected", "mpa-failed",     "hello-failed",   "not-registered",
+                                    "plain-client", "address-family", "socket-option",  "resources",
+                                    "other",        "rule",           "sdp-silent",     "pm-untrusted"};
+  static_assert(std::size(kNames) == static_cast<size_t>(FallbackReason::kCount));
+  return NameIn(kNames, reason, "other");
 }
 
 }  // namespace sdp::stats

@@ -26,13 +26,13 @@ std::string Failed(const char* what, const std::string& path) {
   return std::string(what) + " " + path + ": " + strerror(errno);
 }
 
-bool CheckDirectory(const SystemCalls& calls, const std::string& path, mode_t mode, std::string* error) {
-  if (calls.mkdir(path.c_str(), mode) != 0 && errno != EEXIST) {
+bool CheckDirectory(const std::string& path, mode_t mode, std::string* error) {
+  if (::mkdir(path.c_str(), mode) != 0 && errno != EEXIST) {
     *error = Failed("cannot make", path);
     return false;
   }
   struct stat status {};
-  if (calls.lstat(path.c_str(), &status) != 0) {
+  if (::lstat(path.c_str(), &status) != 0) {
     *error = Failed("cannot look at", path);
     return false;
   }
@@ -80,7 +80,7 @@ std::unique_ptr<StatsSegment> StatsSegment::Open(const std::string& directory, c
 
 StatsSegment::~StatsSegment() {
   RemoveFile();
-  for (std::byte* chunk : chunks_) calls_.munmap(chunk, kChunkSize);
+  for (std::byte* chunk : chunks_) ::munmap(chunk, kChunkSize);
 }
 
 Slot* StatsSegment::AcquireSlot(const ConnectionRecord& record) {
@@ -223,7 +223,7 @@ void StatsSegment::Remove() {
 void StatsSegment::RemoveFile() {
   // A child of vfork runs in this memory as another process, and the file is not its own.
   if (path_.empty() || owner_ != getpid()) return;
-  calls_.unlink(path_.c_str());
+  ::unlink(path_.c_str());
   path_.clear();
   ring_.Remove();
 }
@@ -243,7 +243,7 @@ bool StatsSegment::AttachIfDetached() {
 bool StatsSegment::CreateSomewhere(std::string* error) {
   uid_t user = geteuid();
   if (!wanted_directory_.empty()) {
-    if (CheckDirectory(calls_, wanted_directory_, 0700, error) && CreateIn(wanted_directory_, error)) {
+    if (CheckDirectory(wanted_directory_, 0700, error) && CreateIn(wanted_directory_, error)) {
       return true;
     }
     if (user == wanted_by_) return false;
@@ -251,14 +251,13 @@ bool StatsSegment::CreateSomewhere(std::string* error) {
   const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
   if (user == 0) {
     // Not in /run/sdp, which belongs to the port mapper's user.
-    if (CheckDirectory(calls_, "/run/sdp-stats", 0755, error) && CreateIn("/run/sdp-stats", error))
-      return true;
+    if (CheckDirectory("/run/sdp-stats", 0755, error) && CreateIn("/run/sdp-stats", error)) return true;
   } else if (runtime != nullptr && runtime[0] == '/') {
     std::string directory = std::string(runtime) + "/sdp";
-    if (CheckDirectory(calls_, directory, 0700, error) && CreateIn(directory, error)) return true;
+    if (CheckDirectory(directory, 0700, error) && CreateIn(directory, error)) return true;
   }
   std::string directory = UserDirectory(user);
-  return CheckDirectory(calls_, directory, 0700, error) && CreateIn(directory, error);
+  return CheckDirectory(directory, 0700, error) && CreateIn(directory, error);
 }
 
 bool StatsSegment::CreateIn(const std::string& directory, std::string* error) {
@@ -269,10 +268,10 @@ bool StatsSegment::CreateIn(const std::string& directory, std::string* error) {
   const FileName name{static_cast<pid_t>(header()->pid), header()->start_time, FileKind::kStats};
   std::string path = directory + "/" + name.ToString();
   constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  int fd = calls_.open(path.c_str(), kFlags, 0600);
+  int fd = ::open(path.c_str(), kFlags, 0600);
   if (fd < 0 && errno == EEXIST) {
-    calls_.unlink(path.c_str());  // left by this process from before its exec
-    fd = calls_.open(path.c_str(), kFlags, 0600);
+    ::unlink(path.c_str());  // left by this process from before its exec
+    fd = ::open(path.c_str(), kFlags, 0600);
   }
   if (fd < 0) {
     *error = Failed("cannot make", path);
@@ -281,7 +280,7 @@ bool StatsSegment::CreateIn(const std::string& directory, std::string* error) {
   bool mapped = MapChunks(fd, error);
   calls_.close(fd);
   if (!mapped) {
-    calls_.unlink(path.c_str());
+    ::unlink(path.c_str());
     return false;
   }
   path_ = path;
@@ -325,12 +324,12 @@ bool StatsSegment::Grow() {
 
 std::byte* StatsSegment::MapNewChunk() {
   if (path_.empty()) return MapPlainMemory(calls_, nullptr);
-  int fd = calls_.open(path_.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+  int fd = ::open(path_.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
   if (fd < 0 && (errno == EACCES || errno == EPERM || errno == ENOENT)) {
     // The process is no longer the user who made the file, or the file was deleted: make another.
     path_.clear();
     if (!AttachIfDetached()) return MapPlainMemory(calls_, nullptr);
-    fd = calls_.open(path_.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+    fd = ::open(path_.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
   }
   if (fd < 0) return nullptr;
   size_t offset = chunks_.size() * kChunkSize;

@@ -12,7 +12,7 @@ namespace sdp::stats {
 
 TraceRing::~TraceRing() {
   Remove();
-  if (open()) calls_.munmap(memory_.load(), kTraceFileSize);
+  if (open()) ::munmap(memory_.load(), kTraceFileSize);
 }
 
 int TraceRing::Open(const char* stats_path) {
@@ -22,8 +22,8 @@ int TraceRing::Open(const char* stats_path) {
   if (length < kOldEnd.size() || length >= kLongestPath) return ENAMETOOLONG;
   memcpy(path_, stats_path, length + 1);
   memcpy(path_ + length - kNewEnd.size(), kNewEnd.data(), kNewEnd.size());
-  calls_.unlink(path_);  // left by this process from before its exec
-  const int fd = calls_.open(path_, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  ::unlink(path_);  // left by this process from before its exec
+  const int fd = ::open(path_, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) {
     const int error = errno;
     path_[0] = '\0';
@@ -36,7 +36,7 @@ int TraceRing::Open(const char* stats_path) {
   const int error = errno;
   calls_.close(fd);
   if (memory == MAP_FAILED) {
-    calls_.unlink(path_);
+    ::unlink(path_);
     path_[0] = '\0';
     return error;
   }
@@ -59,13 +59,13 @@ void TraceRing::Append(const MessageNote& note, uint32_t connection) {
 }
 
 void TraceRing::ForgetAfterFork() {
-  if (std::byte* memory = memory_.exchange(nullptr)) calls_.munmap(memory, kTraceFileSize);
+  if (std::byte* memory = memory_.exchange(nullptr)) ::munmap(memory, kTraceFileSize);
   path_[0] = '\0';
 }
 
 void TraceRing::Remove() {
   if (path_[0] == '\0') return;
-  calls_.unlink(path_);
+  ::unlink(path_);
   path_[0] = '\0';
 }
 

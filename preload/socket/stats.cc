@@ -20,8 +20,6 @@
 namespace sdp::preload {
 namespace {
 
-int OpenFile(const char* path, int flags, mode_t mode) { return open(path, flags, mode); }
-
 std::atomic<stats::StatsSegment*> segment{nullptr};
 
 stats::State StateOf(const Session& session) {
@@ -100,7 +98,6 @@ stats::StatsSegment* Statistics() {
   static std::once_flag once;
   const auto open = [] {
     static stats::SystemCalls calls = stats::PlainSystemCalls();
-    calls.open = OpenFile;  // not interposed
     calls.close = real.close;
     calls.read = real.read;
     std::string error;

@@ -81,7 +81,7 @@ TEST_CASE("dup and F_DUPFD make a second number for the socket") {
   int copy = -1;
   if (way == 0) copy = sdp_entry_dup(m.fd);
   if (way == 1) copy = sdp_entry_fcntl(m.fd, F_DUPFD, 60);
-  if (way == 2) copy = sdp_entry_fcntl64(m.fd, F_DUPFD_CLOEXEC, 60);
+  if (way == 2) copy = sdp_entry_fcntl(m.fd, F_DUPFD_CLOEXEC, 60);
   if (way == 3) copy = sdp_entry_dup3(m.fd, 61, O_CLOEXEC);
   REQUIRE(copy >= 0);
   CHECK(FdTable::Get(copy).get() == m.socket);

@@ -41,7 +41,7 @@ TEST_CASE("sendfile from an offset leaves the file's position alone") {
   CHECK(offset == 600);
   CHECK(file.position() == 0);
   CHECK(m.socket->sent == file.text.substr(100, 500));
-  CHECK(sdp_entry_sendfile64(m.fd, file.fd, &offset, 500) == 400);
+  CHECK(sdp_entry_sendfile(m.fd, file.fd, &offset, 500) == 400);
   CHECK(sdp_entry_sendfile(m.fd, file.fd, &offset, 500) == 0);
   CHECK(offset == 1000);
 }

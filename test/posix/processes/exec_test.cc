@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "test/posix/processes.h"
+#include "test/support/skipped.h"
 
 namespace posix_test {
 namespace {
@@ -213,6 +214,36 @@ TEST_CASE("exec: what a connection that has been closed had to send arrives") {
   INFO(strerrorname_np(error));
   CHECK(n == 0);
   REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+// What loads into a program that may not be read, nothing can tell: the connection reaches it over a bridge.
+TEST_CASE("exec: a program that may be executed, and not read, gets the bytes of a connection") {
+  if (geteuid() != 0) return sdp::test::Skipped("only root can make a file that others may not read");
+  const bool at = GENERATE(false, true);
+  CAPTURE(at);
+  char directory[] = "/tmp/posix-exec-XXXXXX";
+  REQUIRE(mkdtemp(directory) != nullptr);
+  const std::string program = std::string(directory) + "/cat";
+  REQUIRE(std::system(("cp /bin/cat " + program + " && chmod 0711 " + program + " " + directory).c_str()) ==
+          0);
+  Pair pair = MakePair();
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    if (setuid(65534) != 0) return 1;
+    if (dup2(pair.server, STDIN_FILENO) < 0 || dup2(pair.server, STDOUT_FILENO) < 0) return 2;
+    pair.server.reset();
+    char name[] = "cat";
+    char* const argv[] = {name, nullptr};
+    at ? execveat(AT_FDCWD, program.c_str(), argv, environ, 0) : execve(program.c_str(), argv, environ);
+    return 3;
+  });
+  pair.server.reset();
+  CHECK(SendAll(pair.client, "to and fro"));
+  CHECK(shutdown(pair.client, SHUT_WR) == 0);
+  CHECK(ReceiveToEnd(pair.client) == "to and fro");
+  CHECK(ExitedWith(Reap(pid), 0));
+  unlink(program.c_str());
+  rmdir(directory);
 }
 
 TEST_CASE("exec: a listener is one in the new program") {
