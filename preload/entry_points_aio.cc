@@ -50,6 +50,7 @@ SDP_AIO(aio_read, aiocb)
 SDP_AIO(aio_read64, aiocb64)
 SDP_AIO(aio_write, aiocb)
 SDP_AIO(aio_write64, aiocb64)
+#undef SDP_AIO
 
 int SDP_ENTRY(lio_listio)(int mode, aiocb* const list[], int count, sigevent* event) noexcept {
   static const auto next = Next<int(int, aiocb* const*, int, sigevent*)>("lio_listio");

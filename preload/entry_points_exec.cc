@@ -220,7 +220,8 @@ int SDP_ENTRY(execveat)(int directory, const char* path, char* const argv[], cha
     return ExecAside(envp, exec);
   }
   const bool itself = *path == '\0' && (flags & AT_EMPTY_PATH) != 0;
-  const int fd = itself ? directory : openat(directory, path, O_PATH | O_CLOEXEC);
+  int fd = itself ? directory : openat(directory, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  if (fd < 0 && errno == EACCES) fd = openat(directory, path, O_PATH | O_CLOEXEC);
   const int result = ExecDescriptor(fd, envp, exec);
   const KeepErrno keep;
   if (!itself && fd >= 0) real.close(fd);

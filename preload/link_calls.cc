@@ -154,10 +154,12 @@ int WaitForEpoll(int epfd, epoll_event* events, int max_events, const timespec* 
                  const sigset_t* mask) {
   if (!without_pwait2.load(std::memory_order_relaxed) &&
       (!Confined() || programs_epoll_call == EpollCall::kPwait2)) [[likely]] {
+    const int before = errno;
     const int result = real.epoll_pwait2(epfd, events, max_events, timeout, mask);
-    if (result >= 0 || errno != ENOSYS) [[likely]]
+    if (result >= 0 || (errno != ENOSYS && errno != EPERM)) [[likely]]
       return result;
     without_pwait2.store(true, std::memory_order_relaxed);
+    errno = before;
   }
   if (programs_epoll_call == EpollCall::kWait && mask == nullptr)
     return real.epoll_wait(epfd, events, max_events, ToMilliseconds(timeout));

@@ -48,7 +48,8 @@ struct RealCalls {
 
 // Usable from the first instruction on, before any constructor has run, and inside a memory allocator. Each
 // pointer starts at a function that looks all of them up. The look-up takes the next definition after
-// libsdp.so's in search order, so that other preloaded libraries keep their place. If there is none, or if
+// libsdp.so's in search order, so that other preloaded libraries keep their place (those
+// that know a call by another name of it alone, such as fcntl64, are not asked). If there is none, or if
 // the look-up itself makes the call, the call is a bare system call.
 extern RealCalls real;
 

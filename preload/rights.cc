@@ -131,6 +131,7 @@ OutgoingRights::OutgoingRights(int fd, const msghdr& message) : message_(message
     return;
   }
   const Peer peer = PeerOf(fd);
+  substitutes_.reserve(sockets.size());
   ForEachRight(message_, [&](int passed) {
     const SocketRef socket = FdTable::Get(passed);
     if (!socket) return passed;

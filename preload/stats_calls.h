@@ -1,8 +1,8 @@
-// The system calls that write stats files. Inside a preloaded process the plain names are interposed.
+// The system calls that write stats files, of those that a preloaded process has interposed, and that tests
+// replace.
 #ifndef SDP_PRELOAD_STATS_CALLS_H_
 #define SDP_PRELOAD_STATS_CALLS_H_
 
-#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstddef>

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <cstring>
 #include <iterator>
+#include <string_view>
 #include <type_traits>
 
 #include "preload/stats_messages.h"
@@ -291,6 +292,13 @@ constexpr const char* ToString(FallbackReason reason) {
   static_assert(std::size(kNames) == static_cast<size_t>(FallbackReason::kCount));
   return NameIn(kNames, reason, "other");
 }
+
+// The names stand in the order of the values.
+static_assert(std::string_view(ToString(FallbackReason::kOther)) == "other");
+static_assert(std::string_view(ToString(FallbackReason::kSdpRefused)) == "sdp-refused");
+static_assert(std::string_view(ToString(FallbackReason::kPmUntrusted)) == "pm-untrusted");
+static_assert(std::string_view(ToString(State::kEstablished)) == "established");
+static_assert(std::string_view(ToString(State::kUnregistered)) == "unregistered");
 
 }  // namespace sdp::stats
 

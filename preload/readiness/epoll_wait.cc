@@ -311,7 +311,7 @@ void EpollSet::WaitCall::Report(bool looks) {
       warm_ = set_.sockets_.warm();
     }
     if (cold.empty()) set_.sockets_.TakeCandidates(&work, /*keep=*/false);
-    count_ = set_.listeners_.Report(events_, count_, max_events_);
+    count_ += set_.listeners_.Report(events_ + count_, max_events_ - count_);
   }
   if (!cold.empty()) {
     Settle(cold);

@@ -186,12 +186,10 @@ void ListenerRegistrations::Drop(int sdp_fd) {
     (void)Watch(Stream(socket)).TakeOnConnections();  // lets the socket learn of it, too
 }
 
-int ListenerRegistrations::Report(epoll_event* events, int count, int max_events) {
-  const int before = count;
+int ListenerRegistrations::Report(epoll_event* events, int max_events) {
+  int count = 0;
   for (Request& request : requests_) {
     if (!request.refused) continue;
-    const auto is_its = [&](const epoll_event& e) { return e.data.u64 == request.wanted.data.u64; };
-    if (std::any_of(events, events + before, is_its)) continue;  // not twice: the next wait reports it
     const bool wanted = request.armed && (request.wanted.events & kReadable) != 0;
     if (wanted && (count == max_events || !MayWrite(&events[count], sizeof *events))) break;
     request.refused = false;

@@ -44,9 +44,9 @@ class ListenerRegistrations {
   void TakeOn(int sdp_fd);
   // A process, perhaps another one, has shut the SDP listener down.
   void Drop(int sdp_fd);
-  // Reports the listeners whose accept has an error to return, behind the `count` events that are there.
-  // Returns the new count. The caller holds the lock.
-  int Report(epoll_event* events, int count, int max_events);
+  // Reports the listeners whose accept has an error to return. Returns their number. The caller holds the
+  // lock.
+  int Report(epoll_event* events, int max_events);
   // Works on the events in [first, end). Each registered listener keeps one event, with the application's
   // data; events that report nothing are removed. Returns the new end.
   int Merge(epoll_event* events, int first, int end);

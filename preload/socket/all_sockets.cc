@@ -23,7 +23,7 @@ State& state() { return Lasting<State>(); }
 void AllSockets::Lock() {
   state().turn.lock();
   FdTable::ForEach([](int, Socket* socket) {
-    auto* const stream = static_cast<StreamSocket*>(socket);
+    StreamSocket* const stream = &Stream(*socket);
     if (!StreamSocket::Forking(*stream).LockForFork()) return;  // locked already, under another number
     stream->Ref();
     state().sockets.push_back(stream);

@@ -72,12 +72,13 @@ size_t Arrivals::in_stock() const {
                                                            [](const auto& i) { return !i->finished; }));
 }
 
-void Arrivals::Add(int fd, AcceptHandshake handshake, bool begun) {
+bool Arrivals::Add(int fd, AcceptHandshake handshake, bool begun) {
   incoming_.push_back(std::make_unique<Incoming>(this, fd, std::move(handshake), begun));
   Incoming* const task = incoming_.back().get();
-  if (Background::Add(task, Duration::zero()) || Background::Holds(task)) return;
+  if (Background::Add(task, Duration::zero()) || Background::Holds(task)) return true;
   incoming_.pop_back();
-  throw std::bad_alloc();  // no thread would go on with it
+  SettleWork();
+  return false;
 }
 
 void Arrivals::Push(Ready ready) {

@@ -67,9 +67,9 @@ class Arrivals {
   // Returns true if other processes have, or had, the listener, too.
   [[nodiscard]] bool shared() const { return shared_; }
 
-  // Adds a connection in the handshake. `fd` is hidden, and becomes this object's unless this throws.
-  // `begun`: at work for all.
-  void Add(int fd, AcceptHandshake handshake, bool begun);
+  // Adds a connection in the handshake. `fd` is hidden, and becomes this object's. Returns false, and does
+  // not add it, if no thread would go on with it. `begun`: at work for all.
+  [[nodiscard]] bool Add(int fd, AcceptHandshake handshake, bool begun);
   // Adds one that is past the handshake. Puts it into the common queue if that is possible, else calls Keep.
   void Push(Ready ready);
   // Keeps the connection for this process.

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -268,7 +269,11 @@ void LockSockets() {
 int SealSockets(Heirloom which, Giver giver) {
   AwaitConnects();
   LockSockets();
-  return Seal(Heirlooms(which), giver, Receiver::kAnybody, {});
+  try {
+    return Seal(Heirlooms(which), giver, Receiver::kAnybody, {});
+  } catch (const std::bad_alloc&) {  // the locks are still the caller's to give back
+    return Fail(ENOMEM);
+  }
 }
 
 bool RelativesShare() { return SharedArena::OwnIsInherited(); }
@@ -289,8 +294,11 @@ int SealSocket(int fd, Receiver receiver) {
   int sealed = -1;
   if (const SocketRef socket = FdTable::Get(fd)) {
     StreamSocket* const stream = &Stream(socket);
-    if (!stream->connected() || stream->shareable())
-      sealed = Seal({{stream, fd}}, Giver::kStays, receiver, {fd});
+    try {
+      if (!stream->connected() || stream->shareable())
+        sealed = Seal({{stream, fd}}, Giver::kStays, receiver, {fd});
+    } catch (const std::bad_alloc&) {  // not sealed
+    }
   }
   UnlockSockets();
   return sealed;
@@ -339,7 +347,7 @@ void UnlockSockets() {
   AllSockets::Unlock();
 }
 
-bool IsConnection(Socket& socket) { return static_cast<StreamSocket&>(socket).connected(); }
+bool IsConnection(Socket& socket) { return Stream(socket).connected(); }
 
 bool IsSharedWithOthers(int sdp) {
   const SocketRef socket = FdTable::Get(sdp);

@@ -54,8 +54,7 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd, Address* peer) {
         taken.fd = hidden;
         if (hidden < 0) break;
         const bool begun = arrivals_.BeginWork();
-        arrivals_.Add(hidden, std::move(handshake), begun);
-        taken.fd = -1;
+        if (arrivals_.Add(hidden, std::move(handshake), begun)) taken.fd = -1;
         break;
       }
     }
@@ -94,8 +93,7 @@ bool Listener::AcceptAhead(bool shake_hands) {
                       .since = now,
                       .begun = begun});
     } else if (outcome == AcceptHandshake::Outcome::kPending) {
-      arrivals_.Add(hidden, std::move(handshake), begun);
-      taken.fd = -1;
+      if (arrivals_.Add(hidden, std::move(handshake), begun)) taken.fd = -1;
     }
   }
   return any;
@@ -122,8 +120,8 @@ void Listener::TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) {
     return;
   }
   Taken taken(hidden);
-  arrivals_.Add(hidden, AcceptHandshake(hidden, tuning_, std::move(connector)), /*begun=*/false);
-  taken.fd = -1;
+  if (arrivals_.Add(hidden, AcceptHandshake(hidden, tuning_, std::move(connector)), /*begun=*/false))
+    taken.fd = -1;
 }
 
 }  // namespace sdp::preload

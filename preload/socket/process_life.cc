@@ -70,7 +70,7 @@ constinit stats::StatsSegment* locked_statistics = nullptr;
 // Calls `f(fd, socket)` for each number.
 template <typename F>
 void ForEachNumber(F f) {
-  FdTable::ForEach([&f](int fd, Socket* socket) { f(fd, static_cast<StreamSocket*>(socket)); });
+  FdTable::ForEach([&f](int fd, Socket* socket) { f(fd, &Stream(*socket)); });
 }
 
 template <typename F>

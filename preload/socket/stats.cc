@@ -1,6 +1,5 @@
 #include "preload/socket/stats.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -151,7 +151,8 @@ class StreamSocket final : public StreamParts {
 };
 
 // Every Socket of this library is a StreamSocket.
-inline StreamSocket& Stream(const SocketRef& socket) { return static_cast<StreamSocket&>(*socket.get()); }
+inline StreamSocket& Stream(Socket& socket) { return static_cast<StreamSocket&>(socket); }
+inline StreamSocket& Stream(const SocketRef& socket) { return Stream(*socket.get()); }
 
 }  // namespace sdp::preload
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <new>
 
 #include "preload/confinement.h"
 #include "preload/fail.h"
@@ -270,11 +269,8 @@ void StreamSocket::Departure::LingerOn() {
   s_.session_->queue_pair().SetEventFd(s_.lingering_.fd());
   if (s_.session_->transfer().portable()) s_.session_->queue_pair().portable()->StaysHere();
   s_.lingering_.SetUntil(Now() + Lingering::kFinWait);
-  try {
-    Background::Add(&s_.upkeep_);
-  } catch (const std::bad_alloc&) {
-    DropSession();
-  }
+  // Without memory no thread would go on with it.
+  if (!Background::Add(&s_.upkeep_) && !Background::Holds(&s_.upkeep_)) DropSession();
 }
 
 // As TCP does: unread data, or a linger time of zero, resets the connection.

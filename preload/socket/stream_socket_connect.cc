@@ -39,8 +39,7 @@ struct ConnectLooks {
 };
 ConnectLooks& connect_looks() { return Lasting<ConnectLooks>(); }
 
-// poll() of two links. `restarts`: as a connect without a time-out
-// does after a signal handler.
+// poll() of two links. `restarts`: as a connect without a time-out does after a signal handler.
 int LookThenPoll(pollfd* links, Time until, bool restarts) {
   const auto poll = [&] { return restarts ? PollRestarting(links, 2, until) : PollOnce(links, 2, until); };
   std::unique_lock lock(connect_looks().mutex, std::try_to_lock);

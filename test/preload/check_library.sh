@@ -18,6 +18,12 @@ exported=$(nm -D --defined-only "$library" | awk '{print $3}' | sort)
 difference=$(diff <(echo "$wanted") <(echo "$exported")) ||
   fail "exports differ from calls.inc:"$'\n'"$difference"
 
+# Another name of a function stands for the same code.
+while read -r other name; do
+  places=$(nm -D "$library" | awk -v a="$other" -v b="$name" '$3 == a || $3 == b {print $1}' | uniq)
+  [[ $(wc -l <<<"$places") == 1 ]] || fail "$other is not $name"
+done < <(sed -nE 's/^SDP_ALIAS\(([A-Za-z0-9_]+), ([A-Za-z0-9_]+)\)/\1 \2/p' "$calls")
+
 # Weak references (transactional memory, profiling) may stay unresolved for ever.
 undefined=$(nm -D --undefined-only "$library" | awk '$1 == "U" && $2 !~ /@GLIBC_/ {print $2}')
 [[ -z $undefined ]] || fail "undefined:" $undefined
