@@ -35,7 +35,6 @@ class AdvertAnswers {
   void ForceBcopy() {
     if (!cancelling_) forced_ = static_cast<uint32_t>(src_avails_.size());
   }
-  [[nodiscard]] bool forced() const { return forced_ != 0; }
   // Starts no more reads, and has In-Process reads acknowledged, before a suspension (13.1.1).
   void Settle() { settling_ = true; }
   // Forgets all advertisements, because the connection is over: none can be used or answered any more.

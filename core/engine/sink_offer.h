@@ -23,7 +23,6 @@ class SinkOffer {
   [[nodiscard]] bool reading() const { return reads_ != 0; }
   [[nodiscard]] uint32_t reads() const { return reads_; }
   [[nodiscard]] bool advertised() const { return advertised_; }
-  [[nodiscard]] bool revoked() const { return revoked_; }
   [[nodiscard]] bool wants_advertising() const {
     return active_ && !revoked_ && buffer_.advertise && !advertised_ && posted_ == 0 && !ack_expected_;
   }

@@ -91,6 +91,7 @@ class EpollSet final : public ReadinessObserver {
   // registrations are left to the parent.
   void DisownAfterFork() {
     sockets_.Disown();
+    listeners_.Disown();
     bell_.Close();
     shares_inner_ = true;  // what is in it wakes both processes, and one of them in vain
   }

@@ -91,6 +91,7 @@ ListenerRegistrations::Request* ListenerRegistrations::Find(int fd, const Stream
 }
 
 void ListenerRegistrations::Unwatch(int sdp_fd) {
+  if (disowned_) return;
   const KeepErrno keep;
   real.epoll_ctl(inner_, EPOLL_CTL_DEL, sdp_fd, nullptr);
 }
@@ -176,7 +177,8 @@ void ListenerRegistrations::Drop(int sdp_fd) {
   absl::InlinedVector<SocketRef, 8> sockets;  // dropped after the lock
   {
     std::lock_guard lock(mutex_);
-    Unwatch(sdp_fd);
+    const KeepErrno keep;
+    real.epoll_ctl(inner_, EPOLL_CTL_DEL, sdp_fd, nullptr);  // it is over in all processes
     for (Request& request : requests_) {
       if (request.sdp_fd == sdp_fd) sockets.push_back(std::move(request.socket));
     }
@@ -210,6 +212,7 @@ void ListenerRegistrations::Clear() {
   std::vector<Request> gone;  // dropped after the lock
   std::lock_guard lock(mutex_);
   gone.swap(requests_);
+  disowned_ = false;
 }
 
 // Each of a listener's descriptors fires once; together they may fire only once.

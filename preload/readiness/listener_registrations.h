@@ -39,6 +39,9 @@ class ListenerRegistrations {
   void Forget(int fd);
   // The set has been closed.
   void Clear();
+  // In the child of a fork, with the lock held: the inner epoll is the parent's, too, which goes on watching
+  // its listeners there.
+  void Disown() { disowned_ = true; }
 
   // A peer connects at the SDP listener. Does the handshake, if that is possible at once.
   void TakeOn(int sdp_fd);
@@ -84,6 +87,7 @@ class ListenerRegistrations {
   Tag& TagOf(int number);
   Tag* TagIn(const epoll_event& event) const;
   Request* Find(int fd, const StreamSocket* socket);
+  // For a listener that this process has no more use for.
   void Unwatch(int sdp_fd);
   // Returns whether the kernel's event for a listener is to be reported. With EPOLLONESHOT only the first one
   // is.
@@ -94,6 +98,7 @@ class ListenerRegistrations {
   std::vector<Request> requests_;
   std::vector<std::unique_ptr<Tag>> tags_;  // by address
   std::atomic<bool> has_tags_{false};
+  bool disowned_ = false;
 };
 
 }  // namespace sdp::preload

@@ -122,13 +122,14 @@ int Select(int count, fd_set* read_set, fd_set* write_set, fd_set* except_set, c
     for (const pollfd& p : fds) {
       if ((p.revents & POLLNVAL) != 0) return Fail(EBADF);
     }
+    // A hang-up that was not asked for is no answer, and such a descriptor has nothing more to report.
+    fds.erase(std::remove_if(fds.begin(), fds.end(),
+                             [](const pollfd& p) {
+                               return p.events == POLLPRI && p.revents != 0 && (p.revents & POLLPRI) == 0;
+                             }),
+              fds.end());
     result = ReadySides(fds);
     if (result > 0 || Now() >= deadline) break;
-    // Only hang-ups that were not asked for: sleep again without those descriptors, which have nothing more
-    // to report.
-    fds.erase(std::remove_if(fds.begin(), fds.end(),
-                             [](const pollfd& p) { return (p.events & (POLLIN | POLLOUT)) == 0; }),
-              fds.end());
   }
   for (SelectSet* set : {&read, &write, &except}) set->Clear(count);
   for (const pollfd& p : fds) {

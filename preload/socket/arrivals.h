@@ -58,10 +58,16 @@ class Arrivals {
   // How many connections the library takes on before the application asks for them.
   [[nodiscard]] size_t backlog() const { return backlog_; }
   void SetBacklog(size_t backlog) { backlog_ = backlog; }
+  // The most descriptors for connections that no thread has accepted yet, whatever the backlog.
+  static constexpr size_t kMostTakenOn = 256;
   // Returns how many were taken on and not accepted. A finished handshake that the helper still has does not
   // count.
   [[nodiscard]] size_t in_stock() const;
-  [[nodiscard]] bool full() const { return in_stock() + (shared_ ? common_.size() : 0) >= backlog_; }
+  // As on TCP, the backlog bounds those that wait for accept. One in its handshake takes none of their
+  // places.
+  [[nodiscard]] bool full() const {
+    return ready_.size() + (shared_ ? common_.size() : 0) >= backlog_ || in_stock() >= kMostTakenOn;
+  }
   // Returns how many are past the handshake, also in the common queue.
   [[nodiscard]] size_t waiting() const { return ready_.size() + common_.size(); }
   // Returns true if other processes have, or had, the listener, too.

@@ -49,6 +49,8 @@ std::optional<ssize_t> StreamSocket::Call::Enter(const void* frame) {
     if (const int error = MayWait() ? Connector(s).AwaitConnect(lock_, timeout()) : EAGAIN; error != 0)
       return Failed(error);
   }
+  // Its number may be another file's by now.
+  if (s.state_ == State::kClosed) return Failed(EBADF);
   if (s.state_ != State::kSdp) {
     // Of a connect that has failed, or of the connection that was. The kernel knows what a socket that is not
     // connected answers.

@@ -83,7 +83,7 @@ OpenListeners& open_listeners() { return Lasting<OpenListeners>(); }
 
 // As TCP counts: one more than the backlog, which has no sign there.
 size_t RoomOf(int backlog) {
-  return std::min<size_t>(static_cast<unsigned>(backlog), Listener::kMostTakenOn - 1) + 1;
+  return std::min<size_t>(static_cast<unsigned>(backlog), Arrivals::kMostTakenOn - 1) + 1;
 }
 
 }  // namespace

@@ -37,8 +37,6 @@ namespace sdp::preload {
 class Listener final : private KernelListenerOwner {
  public:
   static constexpr Duration kPatience = std::chrono::milliseconds(5);
-  // The most descriptors for connections that no thread has accepted yet, whatever the backlog.
-  static constexpr int kMostTakenOn = 256;
   // The time between two looks for a port mapper daemon, after the listener's own ended.
   static constexpr Duration kRenewalInterval = std::chrono::seconds(1);
 

@@ -52,7 +52,7 @@ std::unique_ptr<Listener> Listener::TakeUp(Socket* owner, const Handover::Listen
     return nullptr;
   }
   listener->sdp_address_ = LocalAddress(listener->sdp_fd());
-  listener->arrivals_.SetBacklog(std::clamp<size_t>(from.backlog, 1, kMostTakenOn));
+  listener->arrivals_.SetBacklog(std::clamp<size_t>(from.backlog, 1, Arrivals::kMostTakenOn));
   listener->enrolment_.dormant = from.dormant;
   listener->enrolment_.next_look = Now();
   listener->arrivals_.NoteShared();

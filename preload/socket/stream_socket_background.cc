@@ -75,10 +75,10 @@ Background::Wait StreamSocket::Upkeep::Run(Time now) {
     s_.session_->Pump();
     s_.AfterProgress();  // a thread may be about to sleep for the room that there is now
     if (!s_.session_->has_unsent() || s_.LinkFd() < 0) return TrimmedWait(now);
-    // A sleeper brings credit, but may not see that the link takes bytes again.
-    if (s_.HasSleepers() && s_.queue_pair().pollable() == nullptr) {
+    // A sleeper brings credit, but may not see that a TCP link takes bytes again.
+    if (s_.HasSleepers()) {
       Background::Wait wait = IdleWait();
-      if (s_.queue_pair().interest().write)
+      if (s_.queue_pair().interest().write && s_.queue_pair().pollable() == nullptr)
         wait = {
             .fd = s_.LinkOf(s_.LinkFd()), .events = POLLOUT, .deadline = std::min(wait.deadline, look_again)};
       if (s_.session_->start_until() != kNever) wait.done = false;

@@ -186,6 +186,7 @@ int StreamSocket::Close(int fd) {
     case State::kConnecting:
       Departure(*this).LeaveConnect(fd);
       state_ = State::kClosed;  // the helper sees it
+      board_.TellClosed();
       break;
     case State::kNew:
     case State::kPlain:

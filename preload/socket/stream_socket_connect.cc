@@ -115,8 +115,9 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
       (void)Server(*this).WasShutDown();
       return kPassThrough;
     case State::kPlain:
-    case State::kClosed:
       return kPassThrough;
+    case State::kClosed:  // by another thread; the number may be another file's
+      return Fail(EBADF);
     case State::kConnecting:
       return Connector(*this).JoinConnect(lock, fd);
     case State::kSdp:

@@ -1,6 +1,8 @@
 // A StreamSocket's beginning as a connection, and what follows from progress of it.
 #include <poll.h>
 
+#include <new>
+
 #include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/fail.h"
@@ -123,9 +125,18 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
   return true;
 }
 
-// Nobody knows how far the call has got: the connection is at its end, and the peer is told by its link's.
+// It is unknown how far the call has got: the connection is at its end, and the peer is told by its link's.
+// What the call has left in the queues refers to memory of the program's.
 void StreamSocket::RanOutOfMemory(int fd) {
-  if (state_ == State::kSdp) LinkShutdown(fd, SHUT_RDWR);
+  if (state_ != State::kSdp) return;
+  LinkShutdown(fd, SHUT_RDWR);
+  try {
+    const Lock lock(mutex_);
+    if (!usable()) return;
+    session_->Abort();
+    AfterProgress();
+  } catch (const std::bad_alloc&) {  // the end of the link clears the rest
+  }
 }
 
 int StreamSocket::TakeErrorAhead() {

@@ -224,8 +224,7 @@ void StreamSocket::Sending::TakeCredit() {
 
 // The link has ended, and no thread has read that yet. Nothing: what was sent before counts.
 std::optional<ssize_t> StreamSocket::Sending::EndOfLink() {
-  while (s_.session_->Read()) {
-  }
+  Looks(s_).LookToTheEnd();
   s_.AfterProgress();
   if (ahead_ || s_.session_->queue_pair().facts().failed_midway) return std::nullopt;
   if (s_.InCloseWait()) return ToNobody();

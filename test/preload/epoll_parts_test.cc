@@ -511,4 +511,31 @@ TEST_CASE("ListenerRegistrations: a listener's descriptors give one event, with 
   }
 }
 
+TEST_CASE("ListenerRegistrations: a child of fork leaves what is watched to the parent") {
+  Mutex mutex;
+  InnerEpoll inner;
+  InnerEpoll outer;
+  const Pipe sdp;
+  ListenerRegistrations listeners(mutex, inner.fd);
+  const SocketRef socket = NewSocket();
+  Readiness readiness;
+  readiness.state = State::kListening;
+  readiness.listener_fds[0] = sdp.ends[0];
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = 42}};
+  const int fd = Stream(socket).AnyDescriptor();
+  REQUIRE(real.write(sdp.ends[1], "x", 1) == 1);
+  REQUIRE(listeners.Control(outer.fd, EPOLL_CTL_ADD, fd, fd, &Stream(socket), &event, readiness) == 0);
+  const bool in_child = GENERATE(true, false);
+  CAPTURE(in_child);
+  if (in_child) {
+    std::lock_guard lock(mutex);
+    listeners.Disown();
+  }
+  SECTION("when it closes the listener") { listeners.Forget(fd); }
+  SECTION("when it removes the registration") {
+    REQUIRE(listeners.Control(outer.fd, EPOLL_CTL_DEL, fd, fd, &Stream(socket), nullptr, readiness) == 0);
+  }
+  CHECK(inner.Count() == (in_child ? 1 : 0));
+}
+
 }  // namespace sdp::preload

@@ -265,6 +265,18 @@ TEST_CASE("session: what is no usual Data, or comes behind unread bytes, is left
   CHECK(std::as_const(*other.session).engine().state() == engine::State::kAborted);
 }
 
+TEST_CASE("session: a frame of which no payload is unsent, but its trailer is, leaves with the next pump") {
+  Connected end(8);
+  end.session->Pump();
+  end.queue_pair->link_full = true;  // and unsent_bytes() is 0
+  REQUIRE(end.session->has_unsent());
+  const int before = end.queue_pair->flushes;
+  end.session->Pump();
+  CHECK(end.queue_pair->flushes == before + 1);
+  end.queue_pair->link_full = false;
+  CHECK_FALSE(end.session->has_unsent());
+}
+
 TEST_CASE("session: what the link does not take is copied before the call returns") {
   Connected c(16);
   c.queue_pair->link_full = true;

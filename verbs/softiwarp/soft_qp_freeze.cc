@@ -110,6 +110,7 @@ std::unique_ptr<SoftQp> SoftQp::Thaw(int fd, Bytes frozen, std::shared_ptr<Local
   auto qp = std::make_unique<SoftQp>(fd, agreement, verbs::QpOptions{}, max_ulpdu, std::move(memory));
   FrozenQp::Visit(ar, *qp);
   if (!ar.ok() || ar.left() != 0) return nullptr;
+  qp->placed_then_ = qp->stream_.placed();
   return qp;
 }
 

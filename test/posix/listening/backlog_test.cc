@@ -1,15 +1,20 @@
 // Clients of a listener that processes share: connect completes and they may send before anybody accepts,
 // whichever process will, and whatever becomes of the others.
+#include <arpa/inet.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
 
 #include "test/posix/listening/backlog_support.h"
 #include "test/posix/processes.h"
@@ -298,6 +303,52 @@ TEST_CASE("backlog: a worker that sets a seccomp filter gets those who waited be
     REQUIRE(Servers(clients) == std::string(kClients, 'c'));
     REQUIRE(ExitedWith(Reap(pid), 0));
   }
+}
+
+// The port of this process that listens beside `known`; 0: none. A listener has one over SDP.
+int OtherListeningPort(int known) {
+  std::set<uint64_t> own;
+  for (int fd = 0; fd < 65536; ++fd) {
+    struct stat status {};
+    if (fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode)) own.insert(status.st_ino);
+  }
+  std::ifstream table("/proc/net/tcp");
+  std::string line;
+  std::getline(table, line);
+  while (std::getline(table, line)) {
+    std::istringstream fields(line);
+    std::string skipped, local, state;
+    uint64_t inode = 0;
+    fields >> skipped >> local >> skipped >> state;
+    for (int i = 0; i < 5; ++i) fields >> skipped;
+    fields >> inode;
+    const int port = std::stoi(local.substr(local.find(':') + 1), nullptr, 16);
+    if (state == "0A" && port != known && own.contains(inode)) return port;
+  }
+  return 0;
+}
+
+TEST_CASE("backlog: who does not end his handshake takes no place of those who do", "[mixed]") {
+  Listener listener = Listen(AF_INET, 0);
+  SetNonblocking(listener.fd);
+  Fd silent = TcpSocket();
+  if (const int port = OtherListeningPort(listener.address.port()); port != 0) {
+    sockaddr_in beside{};
+    beside.sin_family = AF_INET;
+    beside.sin_port = htons(static_cast<uint16_t>(port));
+    beside.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(connect(silent, reinterpret_cast<sockaddr*>(&beside), sizeof beside) == 0);
+    REQUIRE(SendAll(silent, "M"));  // an MPA Request begins so
+    REQUIRE_ERRNO(accept(listener.fd, nullptr, nullptr), EAGAIN);
+  }
+  Fd client = TcpSocket();
+  auto connecting = Async([&] { return connect(client, listener.address.get(), listener.address.length); });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(server >= 0);
+  REQUIRE(Get(connecting) == 0);
+  REQUIRE(SendAll(client, "hello"));
+  REQUIRE(ReceiveExactly(server, 5) == "hello");
 }
 
 }  // namespace

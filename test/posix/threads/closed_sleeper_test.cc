@@ -2,6 +2,7 @@
 // file for them until they return.
 #include <atomic>
 
+#include "test/posix/full_listener.h"
 #include "test/posix/sanitizers.h"
 #include "test/posix/support.h"
 
@@ -208,6 +209,28 @@ TEST_CASE("closed sleeper: with its thread the connection goes", "[closed]") {
   REQUIRE(result == PTHREAD_CANCELED);
   REQUIRE(quiet);
   REQUIRE(ReceiveToEnd(pair.client).empty());
+}
+
+TEST_CASE("closed sleeper: who waits for a connect hears that its socket is closed", "[closed]") {
+  if (kUnderTsan) return Impossible(why::kClose);
+  const bool polls = GENERATE(true, false);
+  CAPTURE(polls);
+  FullListener full;
+  Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
+  REQUIRE_ERRNO(full.Connect(client), EINPROGRESS);
+  if (!polls) SetNonblocking(client, false);
+  const int number = client.release();
+  Sleeper sleeper([&]() -> ssize_t {
+    pollfd connected{.fd = number, .events = POLLOUT, .revents = 0};
+    return polls ? poll(&connected, 1, kPatienceMs) : send(number, "x", 1, MSG_NOSIGNAL);
+  });
+  REQUIRE(sleeper.Sleeps());
+  const Stopwatch time;
+  REQUIRE(close(number) == 0);
+  full.listener.fd.reset();  // a kernel's connect ends by that
+  const ssize_t result = sleeper.Result();
+  REQUIRE(time.ms() < kPatienceMs / 2);
+  REQUIRE(result == (polls ? 1 : -1));
 }
 
 }  // namespace posix_test

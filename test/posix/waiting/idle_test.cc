@@ -116,6 +116,34 @@ TEST_CASE("idle: bytes that nobody read reset the connection at close, however l
   REQUIRE_ERRNO(recv(pair.client, &c, 1, 0), ECONNRESET);
 }
 
+TEST_CASE("idle: a writer of small records that sleeps for want of room costs no processor time") {
+  if (kUnderTsan) return Impossible("TSan has a thread of its own that wakes");
+  Pair pair = MakePair();
+  std::atomic<pid_t> tid{0};
+  std::atomic<size_t> written{0};
+  auto writer = Async([&] {
+    tid = gettid();
+    const char record[100] = {};
+    ssize_t sent;
+    while ((sent = send(pair.client, record, sizeof record, MSG_NOSIGNAL)) > 0)
+      written += static_cast<size_t>(sent);
+    return errno;
+  });
+  // Asleep, and no further a while later.
+  REQUIRE(Eventually([&] {
+    const size_t before = written;
+    return tid != 0 && IsAsleep(tid) && StillRunning(writer) && IsAsleep(tid) && written == before;
+  }));
+  const int before = Sleeps();
+  const auto begun = std::chrono::steady_clock::now();
+  REQUIRE(StillRunning(writer, 1000));
+  const int sleeps = Sleeps() - before;
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begun;
+  CHECK(sleeps < 50 * seconds.count());
+  pair.server.reset();
+  Get(writer);
+}
+
 TEST_CASE("idle: a writer whose reader makes no call for a while loses nothing") {
   Pair pair = MakePair();
   const std::string data = Pattern(8 << 20);

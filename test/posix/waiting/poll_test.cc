@@ -501,5 +501,26 @@ TEST_CASE("poll: of two sets that are asked in turn, each is told of all that is
       Eventually([&] { return ready(first.server, quiet.fd) == 1 && ready(second.server, called.fd) == 2; }));
 }
 
+TEST_CASE("select: a hang-up of one descriptor does not hide urgent data of another") {
+  Pair over = MakePair();
+  Pair pair = MakePair();
+  REQUIRE(shutdown(over.server, SHUT_RDWR) == 0);
+  REQUIRE(shutdown(over.client, SHUT_RDWR) == 0);
+  REQUIRE(Eventually([&] { return (PollOne(over.server, 0, 0) & POLLHUP) != 0; }));
+  auto selecting = Async([&] {
+    fd_set except;
+    FD_ZERO(&except);
+    FD_SET(over.server, &except);
+    FD_SET(pair.server, &except);
+    timeval patience{.tv_sec = kPatienceMs / 1000, .tv_usec = 0};
+    const int result =
+        select(std::max<int>(over.server, pair.server) + 1, nullptr, nullptr, &except, &patience);
+    return result == 1 && FD_ISSET(pair.server, &except);
+  });
+  REQUIRE(StillRunning(selecting));
+  REQUIRE(send(pair.client, "u", 1, MSG_OOB) == 1);
+  REQUIRE(Get(selecting));
+}
+
 }  // namespace
 }  // namespace posix_test

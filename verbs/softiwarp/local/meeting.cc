@@ -276,6 +276,7 @@ std::shared_ptr<LocalMemory> AnswerOffer(const LocalOffer& offer, int fd, bool* 
   if (memory == nullptr) return nullptr;
   const int socket = Socket();
   if (socket < 0) {
+    memory->LetGo();
     *why = "no descriptor is left";
     return nullptr;
   }
@@ -283,6 +284,7 @@ std::shared_ptr<LocalMemory> AnswerOffer(const LocalOffer& offer, int fd, bool* 
   const int error = errno;
   verbs::CloseUnseen(socket);
   if (sent) return memory;
+  memory->LetGo();
   *why = std::string("the peer's Unix socket cannot be reached: ") + strerrordesc_np(error);
   return nullptr;
 }
