@@ -91,7 +91,6 @@ ListenerRegistrations::Request* ListenerRegistrations::Find(int fd, const Stream
 }
 
 void ListenerRegistrations::Unwatch(int sdp_fd) {
-  if (disowned_) return;
   const KeepErrno keep;
   real.epoll_ctl(inner_, EPOLL_CTL_DEL, sdp_fd, nullptr);
 }
@@ -146,7 +145,7 @@ void ListenerRegistrations::Forget(int fd) {
       Request& request = requests_[i];
       if (request.socket.get() != stream) continue;
       if (last) {
-        Unwatch(request.sdp_fd);
+        if (!disowned_) Unwatch(request.sdp_fd);
         requests_.erase(requests_.begin() + static_cast<ptrdiff_t>(i));
       } else if (request.fd == fd) {
         request.fd = -1;
@@ -177,8 +176,7 @@ void ListenerRegistrations::Drop(int sdp_fd) {
   absl::InlinedVector<SocketRef, 8> sockets;  // dropped after the lock
   {
     std::lock_guard lock(mutex_);
-    const KeepErrno keep;
-    real.epoll_ctl(inner_, EPOLL_CTL_DEL, sdp_fd, nullptr);  // it is over in all processes
+    Unwatch(sdp_fd);
     for (Request& request : requests_) {
       if (request.sdp_fd == sdp_fd) sockets.push_back(std::move(request.socket));
     }

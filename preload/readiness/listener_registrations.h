@@ -39,8 +39,8 @@ class ListenerRegistrations {
   void Forget(int fd);
   // The set has been closed.
   void Clear();
-  // In the child of a fork, with the lock held: the inner epoll is the parent's, too, which goes on watching
-  // its listeners there.
+  // In the child of a fork, with the lock held: the inner epoll is the parent's, too. A listener that the
+  // child closes stays there.
   void Disown() { disowned_ = true; }
 
   // A peer connects at the SDP listener. Does the handshake, if that is possible at once.
@@ -87,7 +87,6 @@ class ListenerRegistrations {
   Tag& TagOf(int number);
   Tag* TagIn(const epoll_event& event) const;
   Request* Find(int fd, const StreamSocket* socket);
-  // For a listener that this process has no more use for.
   void Unwatch(int sdp_fd);
   // Returns whether the kernel's event for a listener is to be reported. With EPOLLONESHOT only the first one
   // is.

@@ -79,6 +79,7 @@ namespace {
 
 // Turns poll's answer into select's. select has no POLLHUP and POLLERR: they make a side ready that was asked
 // for, as the kernel maps them, or nothing. Returns the number of sides that are ready.
+// A descriptor with a hang-up that was not asked for has nothing more to report: its events become 0.
 int ReadySides(std::span<pollfd> fds) {
   int result = 0;
   for (pollfd& p : fds) {
@@ -87,6 +88,7 @@ int ReadySides(std::span<pollfd> fds) {
     const bool r = (p.events & POLLIN) != 0 && (p.revents & kRead) != 0;
     const bool w = (p.events & POLLOUT) != 0 && (p.revents & kWrite) != 0;
     const bool e = (p.events & POLLPRI) != 0 && (p.revents & POLLPRI) != 0;
+    if (p.revents != 0 && !r && !w && !e) p.events = 0;
     p.revents = static_cast<short>((r ? POLLIN : 0) | (w ? POLLOUT : 0) | (e ? POLLPRI : 0));
     result += r + w + e;
   }
@@ -122,14 +124,10 @@ int Select(int count, fd_set* read_set, fd_set* write_set, fd_set* except_set, c
     for (const pollfd& p : fds) {
       if ((p.revents & POLLNVAL) != 0) return Fail(EBADF);
     }
-    // A hang-up that was not asked for is no answer, and such a descriptor has nothing more to report.
-    fds.erase(std::remove_if(fds.begin(), fds.end(),
-                             [](const pollfd& p) {
-                               return p.events == POLLPRI && p.revents != 0 && (p.revents & POLLPRI) == 0;
-                             }),
-              fds.end());
     result = ReadySides(fds);
     if (result > 0 || Now() >= deadline) break;
+    fds.erase(std::remove_if(fds.begin(), fds.end(), [](const pollfd& p) { return p.events == 0; }),
+              fds.end());
   }
   for (SelectSet* set : {&read, &write, &except}) set->Clear(count);
   for (const pollfd& p : fds) {

@@ -47,6 +47,8 @@ class StreamSocket::Holders {
   [[nodiscard]] bool keeps_from_others() const {
     return s_.session_->has_unsent() || (s_.lending_.offered() && !s_.session_->link_ended());
   }
+  // With the shared lock, which it gives back: the connection is lost for all who have it.
+  void BreakShared();
   // Waits until foreign() no longer holds, as for a peer that takes nothing, or says nothing. Returns 0,
   // EAGAIN, EINTR, EBADF if the socket was closed, or EIO if it is foreign for ever. `deadline`: of the whole
   // call; if it has none yet, `timeout` (0: without end) from now.

@@ -1,6 +1,7 @@
 // The way of a Listener's connections, from the kernel's queue to the program's accept.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -74,7 +75,9 @@ bool Listener::AcceptAhead(bool shake_hands) {
   } const settled{arrivals_};
   // Where processes share the listener each takes one at a time, or the first to look would have all the
   // work. What the helper takes is for all.
-  const int most = arrivals_.shared() && (shake_hands || !begun) ? 1 : kMostAtOnce;
+  const int most = arrivals_.shared() && (shake_hands || !begun)
+                       ? 1
+                       : static_cast<int>(std::min<size_t>(arrivals_.room(), kMostAtOnce));
   for (int attempts = 0; attempts < most && !arrivals_.full(); ++attempts) {
     Address peer;
     const int accepted = AcceptFrom(sdp_fd(), SOCK_CLOEXEC, &peer);

@@ -58,11 +58,11 @@ class SocketMutex {
   explicit SocketMutex(StreamSocket* socket) : socket_(socket) {}
   void lock() {
     own_.lock();
-    if (shared()) Enter();
+    if (shared()) EnterOrUnlock();
   }
   bool try_lock() {
     if (!own_.try_lock()) return false;
-    if (shared()) Enter();
+    if (shared()) EnterOrUnlock();
     return true;
   }
   void unlock() {
@@ -89,6 +89,8 @@ class SocketMutex {
 
  private:
   void Leave();
+  // Leaves nothing locked if it throws.
+  void EnterOrUnlock();
 
   Own own_;
   StreamSocket* const socket_;

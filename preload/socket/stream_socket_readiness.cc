@@ -137,7 +137,7 @@ StreamSocket::State StreamSocket::Watch::AddObserver(ReadinessObserver* observer
   if (watch >= 0) observer->OnWatch(fd, s_.LinkOf(fd), watch, *s_.session_);
   // A wait may have asked the socket already. The link no longer tells of what was taken since, here or by
   // another thread.
-  if (watch >= 0) observer->OnChange(fd);
+  observer->OnChange(fd);
   return s_.state_;
 }
 

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "core/base/archive.h"
@@ -28,6 +29,16 @@ constexpr Duration kPatienceForOwner = std::chrono::seconds(2);
 }  // namespace
 
 void SocketMutex::Enter() { StreamSocket::Holders(*socket_).EnterShared(); }
+void SocketMutex::EnterOrUnlock() {
+  try {
+    Enter();
+  } catch (const std::bad_alloc&) {
+    StreamSocket::Holders(*socket_).BreakShared();
+    own_.unlock();
+    throw;
+  }
+}
+
 void SocketMutex::Leave() { StreamSocket::Holders(*socket_).LeaveShared(); }
 
 void StreamSocket::Holders::EnterShared() {
@@ -165,6 +176,12 @@ bool StreamSocket::Holders::ThawShared() {
   }
   s_.session_->transfer().SetChanged(false);
   return true;
+}
+
+void StreamSocket::Holders::BreakShared() {
+  if (s_.share_.with == nullptr) return;
+  s_.share_.with->Break();
+  s_.share_.with->Unlock();
 }
 
 // Nobody knows any more what was sent and received.

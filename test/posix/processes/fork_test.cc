@@ -250,7 +250,8 @@ TEST_CASE("fork: a fork that fails leaves the connection as it was") {
   REQUIRE(ExitedWith(status, 0));
 }
 
-TEST_CASE("fork: the child of a process whose connect is under way has a socket that does not block, too") {
+TEST_CASE("fork: the child of a process whose connect is under way has a socket that does not block, too",
+          "[mixed]") {
   FullListener full;
   Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK | SOCK_CLOEXEC);
   REQUIRE_ERRNO(full.Connect(client), EINPROGRESS);

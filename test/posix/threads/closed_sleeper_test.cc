@@ -211,7 +211,7 @@ TEST_CASE("closed sleeper: with its thread the connection goes", "[closed]") {
   REQUIRE(ReceiveToEnd(pair.client).empty());
 }
 
-TEST_CASE("closed sleeper: who waits for a connect hears that its socket is closed", "[closed]") {
+TEST_CASE("closed sleeper: who waits for a connect hears that its socket is closed", "[closed][mixed]") {
   if (kUnderTsan) return Impossible(why::kClose);
   const bool polls = GENERATE(true, false);
   CAPTURE(polls);
