@@ -11,6 +11,7 @@
 #include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
+#include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
