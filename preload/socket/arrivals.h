@@ -10,7 +10,6 @@
 #ifndef SDP_PRELOAD_SOCKET_ARRIVALS_H_
 #define SDP_PRELOAD_SOCKET_ARRIVALS_H_
 
-#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <list>
@@ -61,20 +60,10 @@ class Arrivals {
   void SetBacklog(size_t backlog) { backlog_ = backlog; }
   // The most descriptors for connections that no thread has accepted yet, whatever the backlog.
   static constexpr size_t kMostTakenOn = 256;
-  // So many beyond the backlog may be in their handshake.
-  static constexpr size_t kMostInHandshake = 16;
   // Returns how many were taken on and not accepted. A finished handshake that the helper still has does not
   // count.
   [[nodiscard]] size_t in_stock() const;
-  // As on TCP, the backlog bounds those that wait for accept. Returns how many more may.
-  [[nodiscard]] size_t room() const {
-    const size_t waiting = ready_.size() + (shared_ ? common_.size() : 0);
-    return waiting < backlog_ ? backlog_ - waiting : 0;
-  }
-  // One in its handshake takes no place of those, until too many are.
-  [[nodiscard]] bool full() const {
-    return room() == 0 || in_stock() >= std::min(backlog_ + kMostInHandshake, kMostTakenOn);
-  }
+  [[nodiscard]] bool full() const { return in_stock() + (shared_ ? common_.size() : 0) >= backlog_; }
   // Returns how many are past the handshake, also in the common queue.
   [[nodiscard]] size_t waiting() const { return ready_.size() + common_.size(); }
   // Returns true if other processes have, or had, the listener, too.

@@ -1,7 +1,6 @@
 // The way of a Listener's connections, from the kernel's queue to the program's accept.
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -49,7 +48,9 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd, Address* peer) {
       case AcceptHandshake::Outcome::kFailed:
         break;
       case AcceptHandshake::Outcome::kPending: {
-        if (arrivals_.full()) break;
+        // Others in their handshake may have all places of the backlog: the program asks, so this one goes
+        // on.
+        if (arrivals_.in_stock() >= Arrivals::kMostTakenOn) break;
         // The request is not complete: the helper waits for the rest, within the start-up time-out.
         const int hidden = HiddenFds::Hide(accepted);
         taken.fd = hidden;
@@ -75,9 +76,7 @@ bool Listener::AcceptAhead(bool shake_hands) {
   } const settled{arrivals_};
   // Where processes share the listener each takes one at a time, or the first to look would have all the
   // work. What the helper takes is for all.
-  const int most = arrivals_.shared() && (shake_hands || !begun)
-                       ? 1
-                       : static_cast<int>(std::min<size_t>(arrivals_.room(), kMostAtOnce));
+  const int most = arrivals_.shared() && (shake_hands || !begun) ? 1 : kMostAtOnce;
   for (int attempts = 0; attempts < most && !arrivals_.full(); ++attempts) {
     Address peer;
     const int accepted = AcceptFrom(sdp_fd(), SOCK_CLOEXEC, &peer);
