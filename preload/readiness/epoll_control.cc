@@ -47,8 +47,13 @@ int EpollSet::Add(int fd, StreamSocket* socket, const epoll_event& event) {
       return Fail(EEXIST);
     kick_.Give();
   }
-  // kPlain: the socket fell back to TCP just now, before it knew of this set.
-  if (Watch(*socket).AddObserver(this, fd) == StreamSocket::State::kPlain) OnPlain(fd);
+  // kPlain: the socket fell back to TCP just now, before it knew of this set. Else another thread's wait may
+  // have asked it already, and nothing tells what a third one has taken off the link since.
+  if (Watch(*socket).AddObserver(this, fd) == StreamSocket::State::kPlain) {
+    OnPlain(fd);
+  } else if (kick_.heard()) {
+    OnChange(fd);
+  }
   return 0;
 }
 

@@ -130,14 +130,16 @@ StreamSocket::State StreamSocket::Watch::AddObserver(ReadinessObserver* observer
   if (ObserveExpress(observer, fd)) return State::kSdp;
   std::lock_guard lock(s_.mutex_);
   if (s_.state_ == State::kPlain) return State::kPlain;
-  if (s_.usable()) (void)Looks(s_).TakeUntold();
-  if (Waiting(s_).LeaveBell()) Looks(s_).Look();  // it belongs to another observer
+  bool taken = s_.usable() && Looks(s_).TakeUntold();
+  if (Waiting(s_).LeaveBell()) {  // it belongs to another observer
+    Looks(s_).Look();
+    taken = true;
+  }
   const short watch = s_.usable() ? s_.session_->watch_events() : -1;
   s_.board_.Observe(observer, fd, watch);
   if (watch >= 0) observer->OnWatch(fd, s_.LinkOf(fd), watch, *s_.session_);
-  // A wait may have asked the socket already. The link no longer tells of what was taken since, here or by
-  // another thread.
-  observer->OnChange(fd);
+  // A wait may have asked the socket already. The link no longer tells of what was taken here.
+  if (taken) observer->OnChange(fd);
   return s_.state_;
 }
 
