@@ -98,7 +98,8 @@ class QueuePair {
   // Call it when the descriptor has another number (dup2 of the same open file).
   virtual void SetEventFd(int fd) = 0;
   [[nodiscard]] virtual Interest interest() const = 0;
-  // Returns the bytes posted that the link has not taken.
+  // Returns the bytes posted that the link has not taken; 1 while that is the end of a frame alone. A link in
+  // memory counts no such end: each read sends it.
   [[nodiscard]] virtual uint64_t unsent_bytes() const = 0;
   // Ends our direction in order once everything posted is sent (TCP: FIN). Reading continues.
   virtual void Disconnect() = 0;

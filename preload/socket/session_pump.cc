@@ -126,9 +126,7 @@ void Session::PumpOut() {
     kinship_.NoteLeft();
     queue_pair_->Disconnect();
   }
-  // Of a frame the trailer alone may be unsent, which unsent_bytes() does not count.
-  const bool unsent = queue_pair_->unsent_bytes() != 0 || queue_pair_->interest().write;
-  if ((posted || unsent) && !between_links()) {
+  if ((posted || queue_pair_->unsent_bytes() != 0) && !between_links()) {
     changed_ = true;
     if (!queue_pair_->Flush()) queue_pair_->DetachBorrowed();
   }
@@ -280,8 +278,7 @@ Result<void, engine::AbortReason> Session::HandleReply(Bytes hello, Bytes reply,
 
 bool Session::has_unsent() const {
   if (link_ended_) return false;
-  return moving() || queue_pair_->unsent_bytes() != 0 || queue_pair_->interest().write ||
-         engine_->has_unfinished_sends();
+  return moving() || queue_pair_->unsent_bytes() != 0 || engine_->has_unfinished_sends();
 }
 
 }  // namespace sdp::preload

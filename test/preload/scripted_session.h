@@ -153,7 +153,7 @@ class ScriptedQueuePair : public verbs::QueuePair,
   void Names(sockaddr_storage*, sockaddr_storage*) const override {}
   void SetEventFd(int) override {}
   verbs::Interest interest() const override { return {.read = true, .write = link_full}; }
-  uint64_t unsent_bytes() const override { return link_full ? posted : 0; }
+  uint64_t unsent_bytes() const override { return link_full ? std::max<uint64_t>(posted, 1) : 0; }
   void Disconnect() override { ++disconnects; }
   void Abort() override { ++aborts; }
   void SetOrd(uint16_t) override {}

@@ -268,7 +268,7 @@ TEST_CASE("session: what is no usual Data, or comes behind unread bytes, is left
 TEST_CASE("session: a frame of which no payload is unsent, but its trailer is, leaves with the next pump") {
   Connected end(8);
   end.session->Pump();
-  end.queue_pair->link_full = true;  // and unsent_bytes() is 0
+  end.queue_pair->link_full = true;  // for the trailer alone: nothing is posted
   REQUIRE(end.session->has_unsent());
   const int before = end.queue_pair->flushes;
   end.session->Pump();

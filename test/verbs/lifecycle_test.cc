@@ -142,6 +142,36 @@ TEST_CASE("a link that ends in the middle of a message is reset, too: nothing mo
   CHECK((theirs.revents & POLLHUP) != 0);
 }
 
+// The link takes one piece of each write, and at most so much of it.
+size_t most_per_write = SIZE_MAX;
+
+ssize_t SendPiece(int fd, const msghdr* message, int flags) {
+  return ::send(fd, message->msg_iov[0].iov_base, std::min(message->msg_iov[0].iov_len, most_per_write),
+                flags);
+}
+
+TEST_CASE("something is unsent until the link has the end of the last frame, too") {
+  const ChangedLinkCalls pieces([](LinkCalls& calls) {
+    calls.sendmsg = SendPiece;
+    calls.send = nullptr;
+  });
+  QpPair p = MakePair();
+  const std::string text(100'000, 't');  // two frames: a message's header is in its first
+  const Bytes payload = AsBytes(text);
+  REQUIRE(p.a.qp->PostSend({.id = WorkId(5), .payload = {&payload, 1}}) == PostResult::kOk);
+  int flushes = 0;
+  while (!p.a.qp->Flush()) {
+    REQUIRE(++flushes < 1000);
+    CHECK(p.a.qp->interest().write);
+    CHECK(p.a.qp->unsent_bytes() != 0);
+    most_per_write = p.a.qp->unsent_bytes() < 20 ? 1 : 10'000;
+    p.z.qp->ReadLink();
+  }
+  CHECK(flushes > 0);
+  CHECK(p.a.qp->unsent_bytes() == 0);
+  CHECK(Text(NextCompletion(p.z, p.a)) == text);
+}
+
 TEST_CASE("Disconnect waits for what is unsent") {
   QpPair p = MakePair();
   std::vector<std::byte> filler(900000, std::byte{3});

@@ -64,7 +64,10 @@ class SoftQp final : public verbs::QueuePair, public verbs::MovableRegions {
   [[nodiscard]] int event_fd() const override { return link_.fd(); }
   void SetEventFd(int fd) override { link_.set_fd(fd); }
   [[nodiscard]] verbs::Interest interest() const override;
-  [[nodiscard]] uint64_t unsent_bytes() const override { return send_queue_.unsent_bytes(); }
+  [[nodiscard]] uint64_t unsent_bytes() const override {
+    const uint64_t of_messages = send_queue_.unsent_bytes();
+    return of_messages == 0 && interest().write ? 1 : of_messages;
+  }
   void Disconnect() override;
   void Abort() override;
   void SetOrd(uint16_t ord) override;
