@@ -47,7 +47,7 @@ namespace sdp::preload {
 #define SDP_CALL(result, name, parameters, exception)                      \
   extern "C" __attribute__((visibility("default"))) result SDP_ENTRY(name) \
   parameters exception;
-#define SDP_VARIADIC(result, name, parameters, exception) SDP_CALL(result, name, parameters, exception)
+#define SDP_DERIVED(result, name, parameters, exception) SDP_CALL(result, name, parameters, exception)
 #include "preload/calls.inc"
 
 // Returns `managed(socket)`, or fails with ENOMEM if memory runs out: the program must not end for that.

@@ -58,14 +58,16 @@ void CloseKeepingErrno(int fd) {
   real.close(fd);
 }
 
-}  // namespace
-
-int HiddenFds::Duplicate(int fd) {
-  const int number = DuplicateHigh(fd);
-  if (number < 0 || Enter(number, kUntracked)) return number;
+// Enters a number that may be -1 and returns it; without memory, closes it and fails.
+int EnterOrClose(int number, uint64_t word) {
+  if (number < 0 || Enter(number, word)) return number;
   real.close(number);
   return Fail(ENOMEM);
 }
+
+}  // namespace
+
+int HiddenFds::Duplicate(int fd) { return EnterOrClose(DuplicateHigh(fd), kUntracked); }
 
 int HiddenFds::Hide(int fd) {
   const int number = Duplicate(fd);
@@ -77,10 +79,8 @@ int HiddenFds::HideTracked(int fd, std::atomic<int>* slot) {
   const int number = DuplicateHigh(fd);
   CloseKeepingErrno(fd);
   slot->store(number);  // before MakeRoom may find the number, and move it
-  if (number < 0 || Enter(number, reinterpret_cast<uint64_t>(slot))) return slot->load();
-  slot->store(-1);
-  real.close(number);
-  return Fail(ENOMEM);
+  if (EnterOrClose(number, reinterpret_cast<uint64_t>(slot)) < 0) slot->store(-1);
+  return slot->load();
 }
 
 void HiddenFds::Close(int hidden_fd) {

@@ -1,5 +1,6 @@
 #include "preload/socket/memory_keeper.h"
 
+#include "preload/lasting.h"
 #include "preload/socket/background.h"
 #include "verbs/softiwarp/soft_rnic.h"
 
@@ -16,16 +17,8 @@ struct Task final : Background::Task {
   Socket* owner() override { return nullptr; }
 };
 
-// Is never destroyed: the helper may have the task at exit.
-union LastingTask {
-  constexpr LastingTask() : task() {}
-  ~LastingTask() {}
-  Task task;
-};
-constinit LastingTask lasting;
-
 void NoteKept() {
-  if (!Background::Add(&lasting.task, kKept)) (void)iwarp::ForgetMemories(Duration::zero());
+  if (!Background::Add(&Lasting<Task>(), kKept)) (void)iwarp::ForgetMemories(Duration::zero());
 }
 
 }  // namespace

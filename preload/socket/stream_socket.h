@@ -2,7 +2,7 @@
 // closed and lingering. Once it is plain TCP, the library no longer has it.
 //
 // This is a facade: the program's calls, over the parts (stream_parts.h). What the calls have in common
-// stands in classes that are named here. Each has a header; an object of it is made for one call, and keeps
+// stands in classes that are named here. Most have a header; an object of it is made for one call, and keeps
 // nothing.
 #ifndef SDP_PRELOAD_SOCKET_STREAM_SOCKET_H_
 #define SDP_PRELOAD_SOCKET_STREAM_SOCKET_H_

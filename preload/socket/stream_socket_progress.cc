@@ -125,7 +125,7 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
   return true;
 }
 
-// It is unknown how far the call has got: the connection is at its end, and the peer is told by its link's.
+// How far the call got is unknown. The connection ends, and the end of its link tells the peer.
 // What the call has left in the queues refers to memory of the program's.
 void StreamSocket::RanOutOfMemory(int fd) {
   if (state_ != State::kSdp) return;

@@ -11,7 +11,7 @@ for object in $needed; do
   [[ $object == libc.so.6 || $object == ld-linux-* ]] || fail "needs $object"
 done
 
-wanted=$(sed -nE 's/^SDP_(CALL|VARIADIC)\([^,]+, ([A-Za-z0-9_]+),.*/\2/p
+wanted=$(sed -nE 's/^SDP_(CALL|DERIVED)\([^,]+, ([A-Za-z0-9_]+),.*/\2/p
   s/^SDP_ALIAS\(([A-Za-z0-9_]+),.*/\1/p' "$calls" | sort)
 exported=$(nm -D --defined-only "$library" | awk '{print $3}' | sort)
 [[ $(wc -l <<<"$wanted") -ge 55 ]] || fail "the list of calls is shorter than it can be"

@@ -11,7 +11,7 @@ struct aiocb;
 struct aiocb64;
 
 #define SDP_CALL(result, name, parameters, exception) extern "C" result sdp_entry_##name parameters exception;
-#define SDP_VARIADIC(result, name, parameters, exception) SDP_CALL(result, name, parameters, exception)
+#define SDP_DERIVED(result, name, parameters, exception) SDP_CALL(result, name, parameters, exception)
 #include "preload/calls.inc"
 
 #endif  // SDP_TEST_PRELOAD_PREFIXED_CALLS_H_

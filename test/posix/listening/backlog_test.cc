@@ -12,10 +12,9 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
-#include <sstream>
 
+#include "test/posix/kernel_timer.h"
 #include "test/posix/listening/backlog_support.h"
 #include "test/posix/processes.h"
 
@@ -312,18 +311,8 @@ int OtherListeningPort(int known) {
     struct stat status {};
     if (fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode)) own.insert(status.st_ino);
   }
-  std::ifstream table("/proc/net/tcp");
-  std::string line;
-  std::getline(table, line);
-  while (std::getline(table, line)) {
-    std::istringstream fields(line);
-    std::string skipped, local, state;
-    uint64_t inode = 0;
-    fields >> skipped >> local >> skipped >> state;
-    for (int i = 0; i < 5; ++i) fields >> skipped;
-    fields >> inode;
-    const int port = std::stoi(local.substr(local.find(':') + 1), nullptr, 16);
-    if (state == "0A" && port != known && own.contains(inode)) return port;
+  for (const KernelSocket& each : KernelSockets()) {
+    if (each.state == kListen && each.port != known && own.contains(each.inode)) return each.port;
   }
   return 0;
 }

@@ -14,7 +14,7 @@ namespace posix_test {
 namespace {
 
 bool HasLink(int fd) {
-  return Eventually([fd] { return KernelConnectionOf(fd).state == kEstablished; });
+  return Eventually([fd] { return KernelSocketOf(fd).state == kEstablished; });
 }
 
 // Begins to connect without blocking.
