@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -160,6 +161,13 @@ struct BellName {
   friend bool operator==(const BellName&, const BellName&) = default;
 };
 
+// A bell of another kind: who sleeps by a futex on `word` is woken when that is no longer `unrung`. The peer
+// may write it, too.
+struct FutexBell {
+  const std::atomic<uint32_t>* word = nullptr;
+  uint32_t unrung = 0;
+};
+
 // Completion queues, or memory shared with the peer, that a thread can look at without a system call before
 // it sleeps.
 class Pollable {
@@ -190,6 +198,9 @@ class Pollable {
     (void)bell, (void)cookie;
     return true;
   }
+  // As HearByBell(), for a caller that sleeps by a futex and on nothing else. If something has come already,
+  // the bell is rung. Returns nothing if the peer cannot wake that way.
+  virtual std::optional<FutexBell> HearByFutex() { return std::nullopt; }
   // From here on event_fd() tells what comes. Returns false if the bell was rung, or something has come that
   // nothing tells of: the caller calls ReadLink(), and event_fd() tells of all that comes later.
   [[nodiscard]] virtual bool HearByLink() { return true; }

@@ -119,7 +119,7 @@ struct ConnectionUse {
   Time found_nothing{};          // by CoarseNow(): when a receive that does not wait last looked in vain
   WriteStream writes;
   PollBudget poll_budget{config().poll};  // for looks before a sleep
-  uint8_t not_at_bell = 0;                // so many of the next sleeps are in poll
+  uint8_t not_by_futex = 0;               // so many of the next sleeps are in poll
   bool trimming = false;                  // the helper looks whether the send buffer is used
   // The helper's alone: its last look found a connection that the application's calls move as well.
   std::atomic<bool> helper_yields{false};

@@ -152,18 +152,19 @@ bool StreamSocket::Waiting::LeaveBell() {
 
 // First the helper learns of the sleeper, then this looks whether it watches. The helper does both in the
 // opposite order, when it watches no more.
-bool StreamSocket::Waiting::RelyOnHelper() {
-  if (s_.use_.not_at_bell != 0) {
-    --s_.use_.not_at_bell;
-    return false;
+std::optional<verbs::FutexBell> StreamSocket::Waiting::HearByFutex() {
+  if (s_.use_.not_by_futex != 0) {
+    --s_.use_.not_by_futex;
+    return std::nullopt;
   }
-  if (!Background::Runs()) return false;
+  if (!Background::Runs()) return std::nullopt;
   s_.upkeep_.RelyOn();
   if (!s_.upkeep_.watched())
     QuietLinks::Watch(&s_.upkeep_, s_.LinkOf(s_.LinkFd()), QuietLinks::WatchFor::kSleeper);
-  if (s_.upkeep_.watched()) return true;
-  s_.upkeep_.RelyOnNoMore();
-  return false;
+  std::optional<verbs::FutexBell> bell;
+  if (s_.upkeep_.watched()) bell = s_.session_->queue_pair().pollable()->HearByFutex();
+  if (!bell) s_.upkeep_.RelyOnNoMore();
+  return bell;
 }
 
 bool StreamSocket::Watch::EndLook(LookResult result, const verbs::BellName* bell, uint64_t cookie) {

@@ -23,8 +23,8 @@ namespace {
 // both, for so long: that one may read little by little, or not at all.
 constexpr Duration kReadingLeftFor = std::chrono::milliseconds(10);
 
-// After a sleep at the bell that ended in another way, so many sleeps are in poll: the peer may be unable to
-// ring.
+// After a sleep by futexes that did not end by the bell, so many sleeps are in poll: the peer may be unable
+// to ring, or the kernel may not know such a sleep.
 constexpr uint8_t kSleepsByPoll = 32;
 
 }  // namespace
@@ -32,11 +32,12 @@ constexpr uint8_t kSleepsByPoll = 32;
 // The sleep of a call, with the lock dropped. The board knows the thread's waiter, if there is one.
 class StreamSocket::Waiting::Asleep {
  public:
-  Asleep(StreamSocket& socket, Lock& lock, Waiter* waiter, bool at_bell)
-      : s_(socket), lock_(lock), waiter_(waiter), at_bell_(at_bell) {
+  // `bell`: the sleep is by futexes.
+  Asleep(StreamSocket& socket, Lock& lock, Waiter* waiter, std::optional<verbs::FutexBell> bell)
+      : s_(socket), lock_(lock), waiter_(waiter), bell_(bell) {
     if (waiter != nullptr) {
       waiter->BeginSleep();
-      if (at_bell) waiter->SetAtBell(true);
+      if (bell) waiter->BeginFutex();
     }
     s_.board_.Add(waiter);
     lock.unlock();
@@ -51,15 +52,16 @@ class StreamSocket::Waiting::Asleep {
   Asleep& operator=(const Asleep&) = delete;
   // Returns what poll returns, with errno.
   int Poll(pollfd* fds, nfds_t count, Time until) {
-    if (at_bell_) return waiter_->SleepAtBell() == 0 ? 1 : -1;
-    return PollOnce(fds, count, until);
+    if (!bell_) return PollOnce(fds, count, until);
+    const int error = waiter_->SleepAt(*bell_);
+    return error == 0 ? 1 : Fail(error);
   }
   // Takes the lock back. Returns true if this thread has to read: the peer wakes no other one.
   bool Over() {
     lock_.lock();
-    if (at_bell_) s_.upkeep_.RelyOnNoMore();
+    if (bell_) s_.upkeep_.RelyOnNoMore();
     if (waiter_ != nullptr) {
-      if (at_bell_) waiter_->SetAtBell(false);
+      if (bell_) waiter_->EndFutex();
       s_.board_.Remove(waiter_);
       waiter_->EndSleep();
     }
@@ -70,7 +72,7 @@ class StreamSocket::Waiting::Asleep {
   StreamSocket& s_;
   Lock& lock_;
   Waiter* const waiter_;
-  const bool at_bell_;
+  const std::optional<verbs::FutexBell> bell_;
   const CallMark mark_;
 };
 
@@ -90,25 +92,26 @@ int StreamSocket::Waiting::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline
   } else {
     until = std::min(until, Waiter::LookAgainWithout());
   }
-  iwarp::Bell* const bell = waiter != nullptr && MayHearByBell() ? waiter->OpenBell() : nullptr;
+  const bool restarts = signals == Signals::kRestart;
+  const bool hears = waiter != nullptr && MayHearByBell();
+  const auto futex = hears && until == kNever && restarts ? HearByFutex() : std::nullopt;
+  iwarp::Bell* const bell = hears && !futex ? waiter->OpenBell() : nullptr;
   if (bell != nullptr) {
     fds[count++] = {.fd = bell->fd(), .events = POLLIN, .revents = 0};
     if (!HearByBell(bell->name())) until = Time{};
-  } else if (s_.state_ == State::kSdp && LeaveBell()) {
+  } else if (!futex && s_.state_ == State::kSdp && LeaveBell()) {
     until = Time{};  // another sleep's bell
   }
-  const bool restarts = signals == Signals::kRestart;
-  const bool at_bell = bell != nullptr && until == kNever && restarts && RelyOnHelper();
-  Asleep asleep(s_, lock, waiter, at_bell);
+  Asleep asleep(s_, lock, waiter, futex);
   // A handler that the lock held off has run by now.
   const int result = handlers.Interrupts(restarts) ? Fail(EINTR) : asleep.Poll(fds, count, until);
   const int error = errno;
   const bool rung = asleep.Over();
   Holders(s_).OnlyLooks();
-  if (result > 0 && at_bell && !rung) {
+  if (result > 0 && futex && !rung) {
     link->revents = POLLIN;  // the helper has told of the link's end, or of a doorbell, perhaps
-    s_.use_.not_at_bell = kSleepsByPoll;
-  } else if (result > 0 && !at_bell) {
+    s_.use_.not_by_futex = kSleepsByPoll;
+  } else if (result > 0 && !futex) {
     if (waiter != nullptr && fds[1].revents != 0) waiter->Drain();
     if (bell != nullptr && fds[2].revents != 0) waiter->DrainBell();
     link->revents = fds[0].revents;

@@ -1,12 +1,17 @@
 #include "preload/socket/waiter.h"
 
 #include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/single_threaded.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <utility>
@@ -47,6 +52,17 @@ pthread_key_t KeyOfWaiters() {
   return key;
 }
 
+// futex_waitv as a cancellation point. A cancellation ends it by a signal in the system call, and unwinds
+// from there, through no frame that holds anything. The compiler must not find out that syscall() throws
+// nothing.
+[[gnu::noipa]] long SleepForFutexes(const futex_waitv* futexes, size_t count) {
+  int before;
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
+  const long result = ::syscall(SYS_futex_waitv, futexes, count, 0, nullptr, 0);
+  pthread_setcanceltype(before, nullptr);
+  return result;
+}
+
 void Take(std::unique_ptr<Waiter> waiter) {
   const Waiter* const before = std::exchange(this_thread_waiter, waiter.release());
   if (before != nullptr && !before->in_sleep()) delete before;
@@ -78,23 +94,28 @@ Time Waiter::LookAgainWithout() { return __libc_single_threaded ? kNever : Now()
 void Waiter::ForgetAfterFork() {
   generation.fetch_add(1, std::memory_order_relaxed);
   // In a handler that interrupted the sleep: what wakes the parent does not wake this process.
-  if (this_thread_waiter != nullptr && this_thread_waiter->at_bell_) this_thread_waiter->bell_.Renew();
+  if (this_thread_waiter != nullptr && this_thread_waiter->futex_ == kUnwoken)
+    this_thread_waiter->futex_ = kWoken;
 }
 
 Waiter::~Waiter() { HiddenFds::Close(event_fd()); }
 
-int Waiter::SleepAtBell() {
+int Waiter::SleepAt(const verbs::FutexBell& bell) {
   const SleepMayBeCancelled here;
-  uint64_t cookie;
-  return real.recv(bell_.fd(), &cookie, sizeof cookie, 0) < 0 ? errno : 0;
+  const futex_waitv futexes[] = {
+      {bell.unrung, reinterpret_cast<uintptr_t>(bell.word), FUTEX_32, 0},
+      {kUnwoken, reinterpret_cast<uintptr_t>(&futex_), FUTEX_32 | FUTEX_PRIVATE_FLAG, 0}};
+  return SleepForFutexes(futexes, std::size(futexes)) < 0 && errno == EINTR ? EINTR : 0;
 }
 
 void Waiter::Wake() {
-  // A handler that interrupted the sleep may sleep, too, in poll.
-  if (at_bell_ && !Confined()) bell_.RingSelf();
   const NoCancellation no_cancellation;
   const uint64_t one = 1;
   const KeepErrno keep;
+  uint32_t unwoken = kUnwoken;
+  if (!Confined() && futex_.compare_exchange_strong(unwoken, kWoken))
+    ::syscall(SYS_futex, &futex_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  // A handler that interrupted the sleep may sleep, too, in poll.
   (void)!real.write(event_fd(), &one, sizeof one);
 }
 

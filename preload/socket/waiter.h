@@ -2,7 +2,7 @@
 //
 // Readiness of an SDP socket is not that of its descriptor: any thread that makes progress may take the bytes
 // another thread sleeps for. So a thread that sleeps registers a Waiter with each socket it waits for, and
-// sleeps on the Waiter's eventfd too, or for its bell. A process with only one thread needs none of this.
+// sleeps on the Waiter's eventfd or futex, too. A process with only one thread needs none of this.
 #ifndef SDP_PRELOAD_SOCKET_WAITER_H_
 #define SDP_PRELOAD_SOCKET_WAITER_H_
 
@@ -38,11 +38,13 @@ class Waiter {
   // child's thread has another waiter, and this one stays for the sleep that goes on.
   void BeginSleep() { ++sleeps_; }
   void EndSleep() { --sleeps_; }
-  // Called by the owner around SleepAtBell(), with the lock of the socket that it waits for. Meanwhile Wake()
-  // rings, too.
-  void SetAtBell(bool at_bell) { at_bell_ = at_bell; }
-  // Sleeps until the bell is rung, or a handler without SA_RESTART has run: EINTR. May be cancelled.
-  int SleepAtBell();
+  // Called by the owner around SleepAt(), with the lock of the socket that it waits for. Wake() ends such a
+  // sleep, too, from BeginFutex() on.
+  void BeginFutex() { futex_ = kUnwoken; }
+  void EndFutex() { futex_ = kNoFutex; }
+  // Sleeps until `bell` is rung, the waiter is woken, or a handler without SA_RESTART has run: EINTR. May be
+  // cancelled. Returns 0 at once if the kernel, or a sandbox, has no sleep for two futexes.
+  int SleepAt(const verbs::FutexBell& bell);
   // Called by any thread: the owner's sleep ends, or does not begin.
   void Wake();
   // Called by the owner, when its sleep ended by event_fd(): forgets that wake-up. The owner looks at its
@@ -53,7 +55,9 @@ class Waiter {
   Waiter() = default;
   std::atomic<int> event_fd_{-1};
   iwarp::Bell bell_;
-  std::atomic<bool> at_bell_{false};
+  // What a sleeper by futexes sleeps for beside the bell. The peer cannot reach it.
+  enum : uint32_t { kNoFutex, kUnwoken, kWoken };
+  std::atomic<uint32_t> futex_{kNoFutex};
   uint32_t sleeps_ = 0;  // the owner's alone
 };
 

@@ -42,6 +42,10 @@ class StreamSocket::Waiting {
   [[nodiscard]] bool MayHearByBell() const;
   bool HearByBell(const verbs::BellName& bell, uint64_t cookie = 0);
   bool LeaveBell();
+  // As HearByBell(), for a sleep by futexes. Has the helper watch the link: for its end, and for a doorbell
+  // of a peer that cannot ring. Returns nothing if the helper, or the peer, does not. Else it ends with
+  // upkeep_.RelyOnNoMore().
+  std::optional<verbs::FutexBell> HearByFutex();
   // Returns true if a wait looks at the link before it sleeps: it is this process's, and no thread reads it.
   [[nodiscard]] bool LooksBeforeSleep() const;
   [[nodiscard]] WaitMark MarkWait(const HandlerWatch& handlers) const {
@@ -61,10 +65,6 @@ class StreamSocket::Waiting {
   class Asleep;
   // Looks so many times in a row. Returns true if the wait is over. Sets `*any` if something came.
   bool LookInARow(int looks, Awaited awaited, const WaitMark& mark, bool* any);
-  // Has the helper watch the link while the thread sleeps for its bell alone: for the link's end, and for a
-  // doorbell of a peer that cannot ring. Returns false if the helper does not. Ends with
-  // upkeep_.RelyOnNoMore().
-  bool RelyOnHelper();
   [[nodiscard]] ReadSide read_side() const {
     return {.bytes = s_.engine().readable_bytes(), .advertised = s_.engine().advertised_bytes()};
   }

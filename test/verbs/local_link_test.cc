@@ -1,19 +1,24 @@
 // A queue pair on a local link: what its doorbells tell of.
+#include <linux/futex.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <functional>
+#include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "test/support/in_child.h"
+#include "test/support/futex.h"
 #include "test/verbs/changed_link_calls.h"
 #include "test/verbs/qp_pair.h"
 #include "verbs/softiwarp/bell.h"
@@ -475,18 +480,73 @@ TEST_CASE("bell: it is rung by name, by whoever knows the name") {
   CHECK(errno == 7);
 }
 
-TEST_CASE("bell: in a child of fork it is another one, which has been rung") {
+bool IsUnrung(const verbs::FutexBell& bell) { return *bell.word == bell.unrung; }
+
+// Returns what ends with another thread's sleep for `bell`.
+std::future<long> Sleeper(const verbs::FutexBell& bell) {
+  std::future<long> sleeper = std::async(std::launch::async, [bell] {
+    return ::syscall(SYS_futex, bell.word, FUTEX_WAIT, bell.unrung, nullptr, nullptr, 0);
+  });
+  sdp::test::AwaitSleeper(*bell.word, bell.unrung);
+  return sleeper;
+}
+
+TEST_CASE("local link: who sleeps by a futex is woken by a message, by room, and by what came before") {
+  QpPair p = LocalPair();
+  Settle(p.z);
+  verbs::Pollable& link = *p.z.qp->pollable();
+  std::optional<verbs::FutexBell> bell = link.HearByFutex();
+  REQUIRE(bell);
+  REQUIRE(IsUnrung(*bell));
+  std::future<long> sleeper = Sleeper(*bell);
+  REQUIRE(p.a.Send("x") == verbs::PostResult::kOk);
+  CHECK(sleeper.get() == 0);
+  CHECK_FALSE(IsUnrung(*bell));
+  CHECK_FALSE(IsReadable(p.z));
+  CHECK_FALSE(link.HearByLink());
+  CHECK(Settle(p.z) == 1);
+
+  REQUIRE(p.a.qp->direct()->MaySendDirect(4));
+  p.a.qp->direct()->SendDirect(AsBytes("head"), {});
+  CHECK_FALSE(link.HearByFutex());  // it comes before the question
+  CHECK(TakeDirect(p.z, 4) == "head");
+
+  const std::string message(60'000, 'm');
+  while (p.a.qp->unsent_bytes() == 0) REQUIRE(p.a.Send(message) == verbs::PostResult::kOk);
+  Settle(p.a);
+  bell = p.a.qp->pollable()->HearByFutex();
+  REQUIRE(bell);
+  REQUIRE(IsUnrung(*bell));
+  p.z.qp->PostReceives(40);
+  Settle(p.z);
+  CHECK_FALSE(IsUnrung(*bell));
+}
+
+TEST_CASE("local link: who leaves its futex hears by the link") {
+  QpPair p = LocalPair();
+  Settle(p.z);
+  verbs::Pollable& link = *p.z.qp->pollable();
+  REQUIRE(link.HearByFutex());
+  CHECK(link.HearByLink());
+  REQUIRE(p.a.Send("x") == verbs::PostResult::kOk);
+  CHECK(IsReadable(p.z));
+  CHECK(Settle(p.z) == 1);
+  // Then another way of the same end may follow.
+  REQUIRE(link.HearByFutex());
   Bell bell;
   REQUIRE(bell.Open());
-  const verbs::BellName name = bell.name();
-  const int fd = bell.fd();
-  CHECK(sdp::test::InChild([&] {
-          bell.Renew();
-          const bool other = !(bell.name() == name) && bell.fd() == fd;
-          return other && Rung(bell).size() == 1 && RingBell(bell.name(), 1) ? 0 : 1;
-        }) == 0);
-  CHECK(RingBell(name, 5));
+  REQUIRE(link.HearByBell(bell.name(), 5));
+  REQUIRE(p.a.Send("x") == verbs::PostResult::kOk);
   CHECK(Rung(bell) == std::vector<uint64_t>{5});
+}
+
+TEST_CASE("local link: a process that may not wake by a futex rings the doorbell") {
+  const ChangedLinkCalls confined([](LinkCalls& calls) { calls.may_ring = [] { return false; }; });
+  QpPair p = LocalPair();
+  Settle(p.z);
+  REQUIRE(p.z.qp->pollable()->HearByFutex());
+  REQUIRE(p.a.Send("x") == verbs::PostResult::kOk);
+  CHECK(IsReadable(p.z));
 }
 
 TEST_CASE("local link: a peer that writes impossible indices loses the connection, whoever finds them") {

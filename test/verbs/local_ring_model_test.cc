@@ -35,7 +35,7 @@ struct State {
   uint32_t writer_armed = 0;
   bool reader_bell = false;  // a doorbell lies on the TCP connection
   bool writer_bell = false;
-  bool rung = false;  // the bell that the reader has asked for
+  bool rung = false;  // the bell that the reader has asked for, or its futex
   Step writer = Step::kWork;
   Step reader = Step::kDrain;
   size_t written = 0;
@@ -48,10 +48,12 @@ struct State {
   }
 };
 
+// What the reader asks for before it sleeps.
+enum class Asks : uint8_t { kNothing, kBell, kFutex };
+
 class Model {
  public:
-  // `bells`: the reader asks for its bell before it sleeps.
-  explicit Model(bool bells) : bells_(bells), ring_(std::make_unique<Ring>()) {
+  explicit Model(Asks asks) : asks_(asks), ring_(std::make_unique<Ring>()) {
     InitializeRing(&ring_->control);
   }
 
@@ -112,6 +114,7 @@ class Model {
             s->reader_bell = true;
             break;
           case ReaderState::kAtBell:
+          case ReaderState::kAtFutex:
             s->rung = true;
             break;
           default:
@@ -147,10 +150,10 @@ class Model {
         const auto bytes = reads.Read(std::span(&room, 1));
         REQUIRE(bytes);
         s->read += *bytes;
-        s->reader = *bytes > 0       ? Step::kTell
-                    : !reads.armed() ? Step::kDrain
-                    : bells_         ? Step::kAskForBell
-                                     : Step::kAsleep;
+        s->reader = *bytes > 0                ? Step::kTell
+                    : !reads.armed()          ? Step::kDrain
+                    : asks_ != Asks::kNothing ? Step::kAskForBell
+                                              : Step::kAsleep;
         return true;
       }
       case Step::kTell:
@@ -166,11 +169,12 @@ class Model {
         s->reader = Step::kWork;
         return true;
       case Step::kAskForBell:
-        reads.ArmBell({.words = {1, 2}}, 3);
+        asks_ == Asks::kFutex ? (void)reads.ArmFutex() : reads.ArmBell({.words = {1, 2}}, 3);
+        s->rung = false;  // of an earlier sleep
         s->reader = Step::kLook;
         return true;
       case Step::kLook:
-        s->reader = reads.empty() ? Step::kAsleep : Step::kWork;
+        s->reader = (asks_ == Asks::kFutex ? reads.at_bell() : reads.empty()) ? Step::kAsleep : Step::kWork;
         return true;
       case Step::kAsleep:
         if (!s->reader_bell && !s->rung) return false;
@@ -182,7 +186,7 @@ class Model {
     }
   }
 
-  const bool bells_;
+  const Asks asks_;
   std::unique_ptr<Ring> ring_;
   std::byte scratch_[kMessage] = {};
   std::set<decltype(std::declval<State>().Key())> seen_;
@@ -190,7 +194,7 @@ class Model {
 };
 
 TEST_CASE("ring: in every order of steps both ends come to their end") {
-  Model model(GENERATE(false, true));
+  Model model(GENERATE(Asks::kNothing, Asks::kBell, Asks::kFutex));
   const size_t states = model.Explore();
   CHECK_FALSE(model.stuck());
   CHECK(states > 500);

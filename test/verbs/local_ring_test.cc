@@ -162,6 +162,19 @@ TEST_CASE("ring: what is not in memory is read into the ring, across the end of 
   }
 }
 
+TEST_CASE("ring: a reader asks a writer of before the futexes for nothing that it does not know") {
+  const auto memory = std::make_unique<Memory>();
+  RingReader reader = memory->Reader();
+  CHECK_FALSE(reader.ArmFutex());
+  CHECK(reader.armed());
+  CHECK_FALSE(reader.at_bell());
+  RingWriter writer = memory->Writer();
+  CHECK(reader.ArmFutex());
+  CHECK(reader.at_bell());
+  CHECK(writer.TakeReader() == ReaderState::kAtFutex);
+  CHECK(writer.TakeReader() == ReaderState::kAwake);
+}
+
 TEST_CASE("ring: where a part cannot be read the reader is shown nothing") {
   const auto memory = std::make_unique<Memory>();
   RingWriter writer = memory->Writer();

@@ -1,6 +1,5 @@
 #include "verbs/softiwarp/bell.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -9,7 +8,6 @@
 #include <cerrno>
 
 #include "verbs/descriptor_calls.h"
-#include "verbs/softiwarp/link_calls.h"
 #include "verbs/softiwarp/local/abstract_name.h"
 #include "verbs/softiwarp/local/random.h"
 
@@ -69,20 +67,6 @@ bool Bell::Open() {
   return false;
 }
 
-void Bell::RingSelf() {
-  const KeepErrno keep;
-  (void)Send(fd(), name_, 0);
-}
-
-void Bell::Renew() {
-  if (fd() < 0) return;
-  Bell other;
-  if (!other.Open()) return;
-  ::syscall(SYS_dup3, other.fd(), fd(), O_CLOEXEC);
-  name_ = other.name_;
-  RingSelf();
-}
-
 void Bell::Close() {
   const int fd = fd_.exchange(-1, std::memory_order_relaxed);
   if (fd < 0) return;
@@ -104,7 +88,6 @@ size_t Bell::Take(std::span<uint64_t, kMostAtOnce> cookies) {
 }
 
 bool RingBell(const verbs::BellName& name, uint64_t cookie) {
-  if (const auto may_ring = link_calls().may_ring; may_ring != nullptr && !may_ring()) return false;
   const KeepErrno keep;
   const int fd = Ringer();
   return fd >= 0 && Send(fd, name, cookie);

@@ -1,5 +1,6 @@
 // Bells: how the peer of a local link wakes a thread, or an epoll set, that sleeps for it. A doorbell on the
-// TCP connection goes through the kernel's whole TCP; a bell takes two thirds of that time.
+// TCP connection goes through the kernel's whole TCP; a bell takes two thirds of that time. A thread that
+// sleeps for one link alone is woken by a futex in the ring's control (local/ring.h), in a third of it.
 //
 // A bell is a Unix datagram socket under a random abstract name. A thread or an epoll set has one, whatever
 // the number of its links. Before it sleeps it writes the name, and a cookie that means the link to it, into
@@ -28,13 +29,7 @@ class Bell {
   // Makes the socket, if there is none yet. Returns false if no descriptor is left. Keeps errno.
   bool Open();
   void Close();
-  // Wakes the sleeper of this process's own bell. A bell whose queue is full has been rung. Needs Open().
-  void RingSelf();
-  // In the child of a fork, whose parent has the bell, too: makes another one under this number, and rings
-  // it.
-  void Renew();
-  // Returns the descriptor that is readable when the bell was rung, or -1: a socket in blocking mode, which
-  // the bell owns.
+  // Returns the descriptor that is readable when the bell was rung, or -1. The bell owns it.
   [[nodiscard]] int fd() const { return fd_.load(std::memory_order_relaxed); }
   // Needs Open().
   [[nodiscard]] const verbs::BellName& name() const { return name_; }
@@ -48,8 +43,8 @@ class Bell {
   verbs::BellName name_;
 };
 
-// Rings the bell `name` with `cookie`. Returns false if no socket has that name, its queue is full, or this
-// process may not ring. Then the caller wakes the sleeper in another way. Never blocks, and keeps errno.
+// Rings the bell `name` with `cookie`. Returns false if no socket has that name, or its queue is full. Then
+// the caller wakes the sleeper in another way. Never blocks, and keeps errno.
 bool RingBell(const verbs::BellName& name, uint64_t cookie);
 
 }  // namespace sdp::iwarp

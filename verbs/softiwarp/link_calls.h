@@ -24,8 +24,7 @@ struct LinkCalls {
   // Called with AF_UNSPEC only, which resets the link at once. If null, or if it fails, closing the
   // descriptor sends the reset.
   int (*connect)(int, const sockaddr*, socklen_t) = nullptr;
-  // Returns false if the process may not make a Unix socket and send from it, which rings a bell (bell.h). If
-  // null, it may.
+  // Returns false if the process may not make the system calls that ring a bell (bell.h). If null, it may.
   bool (*may_ring)() = nullptr;
 };
 

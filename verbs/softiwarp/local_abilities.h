@@ -41,6 +41,9 @@ class LocalAbilities final : public verbs::Pollable, public verbs::Direct {
   [[nodiscard]] bool HearByBell(const verbs::BellName& bell, uint64_t cookie) override {
     return may_sleep() && link_.HearByBell(bell, cookie);
   }
+  [[nodiscard]] std::optional<verbs::FutexBell> HearByFutex() override {
+    return may_sleep() ? link_.HearByFutex() : std::nullopt;
+  }
   [[nodiscard]] bool HearByLink() override { return link_.HearByLink(); }
   void GiveBack() override { link_.GiveBack(); }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "verbs/softiwarp/bell.h"
+#include "verbs/softiwarp/link_calls.h"
 
 namespace sdp::iwarp {
 namespace {
@@ -130,15 +131,20 @@ bool LocalLink::Reaches(const TcpLink& tcp, uint64_t before, size_t bytes) {
   const ReaderState reader = writer_.TakeReader();
   if (reader == ReaderState::kAwake && !ended_) [[likely]]
     return true;
-  const bool asked = reader == ReaderState::kArmed || reader == ReaderState::kAtBell;
+  const bool asked = reader != ReaderState::kAwake && reader != ReaderState::kGone;
   const bool gone = reader == ReaderState::kGone || (asked && !WakePeer(tcp, reader)) ||
                     (!asked && ended_ && !RingPeer(tcp));
   return !gone || writer_.read() - before - 1 < bytes;
 }
 
 bool LocalLink::WakePeer(const TcpLink& tcp, ReaderState asked) {
-  if (asked != ReaderState::kAtBell || ended_ || !RingBell(writer_.bell(), writer_.cookie()))
+  const auto may_ring = link_calls().may_ring;
+  if (ended_ || (may_ring != nullptr && !may_ring())) return RingPeer(tcp);
+  if (asked == ReaderState::kAtFutex) {
+    writer_.WakeFutex();
+  } else if (asked != ReaderState::kAtBell || !RingBell(writer_.bell(), writer_.cookie())) {
     return RingPeer(tcp);
+  }
   ++doorbells_;
   return true;
 }
@@ -152,6 +158,12 @@ bool LocalLink::HearByBell(const verbs::BellName& bell, uint64_t cookie) {
   at_bell_ = true;
   reader_.ArmBell(bell, cookie);
   return reader_.empty();
+}
+
+std::optional<verbs::FutexBell> LocalLink::HearByFutex() {
+  const std::optional<verbs::FutexBell> bell = reader_.ArmFutex();
+  at_bell_ = at_bell_ || bell;
+  return bell;
 }
 
 bool LocalLink::HearByLink() {

@@ -85,8 +85,9 @@ class LocalLink {
   [[nodiscard]] std::shared_ptr<const verbs::Peek> peek();
   // Returns true if nothing is there that a caller should take before a sleep, of which a doorbell tells.
   [[nodiscard]] bool MaySleep();
-  // See verbs::Pollable. HearByBell() needs MaySleep().
+  // See verbs::Pollable. HearByBell() and HearByFutex() need MaySleep().
   [[nodiscard]] bool HearByBell(const verbs::BellName& bell, uint64_t cookie);
+  [[nodiscard]] std::optional<verbs::FutexBell> HearByFutex();
   [[nodiscard]] bool HearByLink();
   // For another process of this end: as HearByLink(), and what has come is untold().
   void LeaveBell();
@@ -133,8 +134,8 @@ class LocalLink {
   uint64_t doorbells_ = 0;
   Clock::time_point tcp_read_at_{};
   bool end_seen_ = false;  // and it is yet to be read
-  // The reader has asked for a bell. If it is awake, the bell was rung, and nothing is armed: while the owner
-  // looks at the ring it needs no doorbell.
+  // The reader has asked for a bell of either kind. If it is awake, the bell was rung, and nothing is armed:
+  // while the owner looks at the ring it needs no doorbell.
   bool at_bell_ = false;
   std::optional<LinkResult> ended_;  // what the TCP connection has said at its end
 };

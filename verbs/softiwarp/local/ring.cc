@@ -1,7 +1,13 @@
 #include "verbs/softiwarp/local/ring.h"
 
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 
 namespace sdp::iwarp {
@@ -17,6 +23,7 @@ constexpr auto kArmed = static_cast<uint32_t>(ReaderState::kArmed);
 constexpr auto kAwake = static_cast<uint32_t>(ReaderState::kAwake);
 constexpr auto kGone = static_cast<uint32_t>(ReaderState::kGone);
 constexpr auto kAtBell = static_cast<uint32_t>(ReaderState::kAtBell);
+constexpr auto kAtFutex = static_cast<uint32_t>(ReaderState::kAtFutex);
 // A window that proved too small becomes so many times as large.
 constexpr uint32_t kGrowth = 4;
 
@@ -37,7 +44,9 @@ void InitializeRing(RingControl* control) {
 // ----------------------------------------------------------------------------------------------------
 
 RingWriter::RingWriter(const RingMemory& memory)
-    : ring_(memory), tail_(memory.control->tail.load(kAcquire)), grown_(memory.used) {}
+    : ring_(memory), tail_(memory.control->tail.load(kAcquire)), grown_(memory.used) {
+  memory.control->wakes_futex.store(1, kRelaxed);
+}
 
 std::optional<uint64_t> RingWriter::Used(size_t wanted) {
   const uint64_t head = ring_.control->head.load(kRelaxed);
@@ -121,7 +130,7 @@ size_t RingWriter::Show() {
 
 ReaderState RingWriter::TakeReader() {
   uint32_t state = ring_.control->reader.load(kOrdered);
-  while (state == kArmed || state == kAtBell) {
+  while (state == kArmed || state == kAtBell || state == kAtFutex) {
     const auto taken = static_cast<ReaderState>(state);
     if (ring_.control->reader.compare_exchange_weak(state, kAwake, kAcquire, kRelaxed)) return taken;
   }
@@ -130,6 +139,12 @@ ReaderState RingWriter::TakeReader() {
 
 verbs::BellName RingWriter::bell() const {
   return {.words = {ring_.control->bell[0].load(kRelaxed), ring_.control->bell[1].load(kRelaxed)}};
+}
+
+void RingWriter::WakeFutex() const {
+  const int error = errno;
+  ::syscall(SYS_futex, &ring_.control->reader, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  errno = error;
 }
 
 void RingWriter::Arm() {
@@ -223,9 +238,19 @@ void RingReader::ArmBell(const verbs::BellName& bell, uint64_t cookie) {
   ring_.control->reader.store(kAtBell, kOrdered);
 }
 
+std::optional<verbs::FutexBell> RingReader::ArmFutex() {
+  std::atomic<uint32_t>& reader = ring_.control->reader;
+  if (ring_.control->wakes_futex.load(kRelaxed) != 1) return std::nullopt;
+  reader.store(kAtFutex, kOrdered);
+  uint32_t state = kAtFutex;
+  if (!empty()) reader.compare_exchange_strong(state, kAwake, kOrdered);
+  return verbs::FutexBell{.word = &reader, .unrung = kAtFutex};
+}
+
 bool RingReader::TakeBellBack() {
-  uint32_t state = kAtBell;
-  return ring_.control->reader.compare_exchange_strong(state, kArmed, kOrdered);
+  uint32_t state = ring_.control->reader.load(kRelaxed);
+  return (state == kAtBell || state == kAtFutex) &&
+         ring_.control->reader.compare_exchange_strong(state, kArmed, kOrdered);
 }
 
 void RingReader::Leave() { ring_.control->reader.store(kGone, kOrdered); }

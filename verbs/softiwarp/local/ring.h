@@ -39,9 +39,10 @@ enum class RoomWanted : uint32_t { kNone, kHalf, kAll };
 
 enum class ReaderState : uint32_t {
   kAwake,
-  kArmed,   // wants to be woken, by a doorbell
-  kGone,    // has reset the connection, and reads no more
-  kAtBell,  // wants to be woken, by its bell
+  kArmed,    // wants to be woken, by a doorbell
+  kGone,     // has reset the connection, and reads no more
+  kAtBell,   // wants to be woken, by its bell
+  kAtFutex,  // sleeps by a futex until this is another state
 };
 
 // In shared memory. Each line is written by one side, except that the other side takes an arm.
@@ -53,6 +54,7 @@ struct RingControl {
   std::array<std::atomic<uint64_t>, 2> bell;  // the reader's, while it is kAtBell: a verbs::BellName
   std::atomic<uint64_t> cookie;               // likewise: what to ring it with
   alignas(64) std::atomic<uint32_t> writer;   // a RoomWanted: armed by the writer
+  std::atomic<uint32_t> wakes_futex;          // the writer's: 1 if it knows kAtFutex
 };
 static_assert(sizeof(RingControl) == 256 && std::atomic<uint64_t>::is_always_lock_free);
 
@@ -88,11 +90,13 @@ class RingWriter {
   void Put(Bytes bytes);
   // Returns how many bytes.
   size_t Show();
-  // Call after Write. kArmed, kAtBell: the reader has to be woken, by the caller, once.
+  // Call after Write. kArmed, kAtBell, kAtFutex: the reader has to be woken, by the caller, once.
   [[nodiscard]] ReaderState TakeReader();
   // After kAtBell: returns what to ring. The reader may write both at any time.
   [[nodiscard]] verbs::BellName bell() const;
   [[nodiscard]] uint64_t cookie() const { return ring_.control->cookie.load(std::memory_order_relaxed); }
+  // After kAtFutex: wakes the reader. Keeps errno.
+  void WakeFutex() const;
 
   // A write found too little room. Arms the doorbell; afterwards has_room() tells whether to sleep.
   void Arm();
@@ -171,10 +175,15 @@ class RingReader {
   // Arms the doorbell, or asks for `bell`; afterwards empty() tells whether to sleep.
   void Arm();
   void ArmBell(const verbs::BellName& bell, uint64_t cookie);
+  // Asks to be woken by the futex, which counts as a bell below. Returns nothing if the writer cannot do
+  // that. If the ring is not empty, the bell is rung already.
+  std::optional<verbs::FutexBell> ArmFutex();
   // Arms the doorbell in place of the bell. Returns false if the bell is not asked for, or was rung.
   bool TakeBellBack();
   [[nodiscard]] bool armed() const { return state() == ReaderState::kArmed || at_bell(); }
-  [[nodiscard]] bool at_bell() const { return state() == ReaderState::kAtBell; }
+  [[nodiscard]] bool at_bell() const {
+    return state() == ReaderState::kAtBell || state() == ReaderState::kAtFutex;
+  }
   [[nodiscard]] bool empty() const;
   // Tells the writer with its next write that nothing is read any more.
   void Leave();
