@@ -44,6 +44,8 @@ class StreamSocket::Connector {
   // Fails with ENOMEM if memory runs out.
   int FinishConnect(int fd, ConnectAttempt::Outcome outcome);
   int TakeOutcome(int fd, ConnectAttempt::Outcome outcome);
+  // The attempt has come to nothing. The socket stays the library's.
+  int FailAttempt(int fd, int error);
   // `outcome` is not kPending.
   void EndAttempt(int fd, ConnectAttempt::Outcome outcome);
 

@@ -294,6 +294,14 @@ int StreamSocket::Connector::FinishConnect(int fd, ConnectAttempt::Outcome outco
   }
 }
 
+int StreamSocket::Connector::FailAttempt(int fd, int error) {
+  RecordFallback(fd, s_.connecting_.attempt->reason(), s_.connecting_.attempt->reason_text(),
+                 s_.connecting_.attempt->target(), stats::State::kFailed);
+  s_.connecting_.attempt.reset();
+  s_.state_ = State::kNew;
+  return Fail(error);
+}
+
 int StreamSocket::Connector::TakeOutcome(int fd, ConnectAttempt::Outcome outcome) {
   switch (outcome) {
     case ConnectAttempt::Outcome::kPending:
@@ -315,25 +323,20 @@ int StreamSocket::Connector::TakeOutcome(int fd, ConnectAttempt::Outcome outcome
     case ConnectAttempt::Outcome::kPlain: {
       // kPassThrough: the caller's thread may sleep in the connect, without the lock.
       int result = outcome == ConnectAttempt::Outcome::kPlain ? 0 : static_cast<int>(kPassThrough);
-      if (result != 0 && s_.numbers_.IsNonblocking(fd)) {
+      if (result != 0 && (!s_.connecting_.in_call || s_.numbers_.IsNonblocking(fd))) {
         // Connecting before the kernel answers for it: of a socket that is not, epoll would report a hang-up.
-        const Address target = s_.connecting_.attempt->target();
         s_.options_.kept.Apply(fd);
-        result = real.connect(fd, target.get(), target.length);
+        result = ConnectWithoutBlocking(fd, s_.connecting_.attempt->target());
+        // connect() has returned. So the library keeps the error for the next call, and keeps the socket.
+        if (result != 0 && errno != EINPROGRESS && !s_.connecting_.in_call) return FailAttempt(fd, errno);
       }
       const KeepErrno keep;
       s_.BecomePlain(fd, s_.connecting_.attempt->reason(), s_.connecting_.attempt->reason_text());
       s_.connecting_.attempt.reset();
       return result;
     }
-    case ConnectAttempt::Outcome::kFailed: {
-      const int error = s_.connecting_.attempt->error();
-      RecordFallback(fd, s_.connecting_.attempt->reason(), s_.connecting_.attempt->reason_text(),
-                     s_.connecting_.attempt->target(), stats::State::kFailed);
-      s_.connecting_.attempt.reset();
-      s_.state_ = State::kNew;
-      return Fail(error);
-    }
+    case ConnectAttempt::Outcome::kFailed:
+      return FailAttempt(fd, s_.connecting_.attempt->error());
   }
   return Fail(EINPROGRESS);
 }

@@ -83,10 +83,8 @@ Background::Wait StreamSocket::Connector::RunAttempt(Time now) {
 }
 
 void StreamSocket::Connector::EndAttempt(int fd, ConnectAttempt::Outcome outcome) {
-  const Address target = s_.connecting_.attempt->target();
-  const int result = FinishConnect(fd, outcome);
+  FinishConnect(fd, outcome);
   const int error = errno;
-  if (result == kPassThrough) ConnectWithoutBlocking(fd, target);
   s_.tcp_.connect_failed = s_.state_ == State::kNew;
   if (s_.tcp_.connect_failed) {
     s_.tcp_.pending_error = error;

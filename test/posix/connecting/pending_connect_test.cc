@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "test/posix/processes.h"
+#include "test/posix/twins.h"
 
 namespace posix_test {
 namespace {
@@ -179,6 +180,29 @@ TEST_CASE("pending: shutdown ends it", "[refused]") {
   }));
   REQUIRE(shutdown(client, how) == 0);
   REQUIRE(Get(connecting) == ECONNRESET);
+}
+
+// The kernel refuses at once what the library, which asks the port mapper first, can only tell later.
+TEST_CASE("pending: between two names that have a connection is an error", "[plain]") {
+  const bool turns_blocking = GENERATE(false, true);
+  BareFd listening_socket = BareSocket(AF_INET);
+  const int one = 1;
+  REQUIRE(syscall(SYS_setsockopt, listening_socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
+  BarePair pair = BareConnection(AF_INET, std::move(listening_socket));
+  pair.listener = BareFd();
+  Address from = LocalOf(pair.server.get()), to = LocalOf(pair.client.get());
+  Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
+  SetOption(client, SOL_SOCKET, SO_REUSEADDR, 1);
+  REQUIRE(bind(client, from.get(), from.length) == 0);
+  REQUIRE(connect(client, to.get(), to.length) == -1);
+  if (errno == EINPROGRESS) {
+    if (turns_blocking) SetNonblocking(client, false);
+    REQUIRE((PollOne(client, POLLOUT) & (POLLERR | POLLHUP)) == (POLLERR | POLLHUP));
+    REQUIRE(GetOption(client, SOL_SOCKET, SO_ERROR) == EADDRNOTAVAIL);
+  } else {
+    REQUIRE(errno == EADDRNOTAVAIL);
+  }
+  REQUIRE(GetOption(client, SOL_SOCKET, SO_ERROR) == 0);
 }
 
 TEST_CASE("pending: one more than the backlog says gets in, and a backlog has no sign") {
