@@ -2,6 +2,8 @@
 // again where the port mapper daemon ended.
 #include <poll.h>
 
+#include <cerrno>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -85,19 +87,23 @@ Background::Wait Listener::Renewal::Run(Time now) {
 
 // Empty: it is registered.
 std::optional<Background::Wait> Listener::Renewal::RegisterAgain(int conventional_fd, Time now) {
-  const auto registered = RegisterSdp(conventional_fd, listener->sdp_fd(), kRenewalLimit);
+  auto registered = RegisterSdp(conventional_fd, listener->sdp_fd(), kRenewalLimit);
   std::lock_guard lock(listener->mutex_);
-  listener->enrolment_.standing = registered ? RegisteredBy(*registered) : NotRegistered(registered.error());
+  if (registered && listener->closed_) {
+    real.close(*registered);
+    return Background::Wait{.done = true};
+  }
+  if (registered && HiddenFds::HideTracked(*registered, &listener->enrolment_.fd) < 0)
+    registered =
+        unexpected(pm::RegistrarError{pm::RegistrarFailure::kNoSocket, errno, {}, strerrordesc_np(errno)});
+  listener->enrolment_.standing =
+      registered ? RegisteredBy(listener->enrolment_.fd) : NotRegistered(registered.error());
   if (!registered) {
     if (was_registered) return Background::Wait{.deadline = now + kRenewalInterval};
     listener->enrolment_.dormant = true;
     return Background::Wait{.done = true};
   }
   was_registered = true;
-  if (listener->closed_ || HiddenFds::HideTracked(*registered, &listener->enrolment_.fd) < 0) {
-    if (listener->closed_) real.close(*registered);
-    return Background::Wait{.done = true};
-  }
   SDP_LOG(kInfo, "registered with the port mapper: SDP on %s",
           ToEndpoint(listener->sdp_address_).ToString().c_str());
   return std::nullopt;

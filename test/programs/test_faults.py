@@ -40,6 +40,64 @@ class PortMapperDies(harness.ProgramTest):
         self.assertEqual(client.popen.stdout.readline(), b"ok %d\n" % size)
 
 
+# Echoes to one client at a time. At the first line it takes all descriptors that there are, at the next one
+# it gives them back.
+TAKES_ALL = """
+import os, resource, select, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+taken = []
+while True:
+    ready, _, _ = select.select([listener, sys.stdin], [], [])
+    if sys.stdin not in ready:
+        with listener.accept()[0] as connection:
+            while data := connection.recv(65536):
+                connection.sendall(data)
+        continue
+    sys.stdin.readline()
+    if taken:
+        while taken:
+            os.close(taken.pop())
+    else:
+        try:
+            while True:
+                taken.append(os.dup(0))
+        except OSError:
+            pass
+    print("done", flush=True)
+"""
+
+
+class PortMapperDiesAtTheLimit(harness.ProgramTest):
+    def test_a_listener_is_registered_again_when_there_are_descriptors(self):
+        port = harness.free_port()
+        server = self.world.start(
+            [sys.executable, "-c", TAKES_ALL, port], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.world.wait_for_listener(port)
+        self.tell(server)
+        self.world.pmd.stop()
+        harness.wait_until(lambda: not self.row(port)["registered"], "loss of the port mapper")
+        self.world.pmd = self.world.start_pmd()
+        harness.wait_until(lambda: f"process {server.pid}:" in self.world.pmd.output(), "registration")
+        # There is no number at which the library could keep it.
+        harness.wait_until(lambda: not self.row(port)["registered"], "end of that registration")
+        self.tell(server)
+        self.world.wait_for_listener(port)
+        self.world.run_peer("connect", port, 1)
+        self.assertEqual(self.world.connects(port), (1, {}))
+
+    def tell(self, server):
+        server.popen.stdin.write(b"\n")
+        server.popen.stdin.flush()
+        self.assertEqual(server.popen.stdout.readline(), b"done\n")
+
+    def row(self, port):
+        (row,) = [r for p in self.world.sdpstat()["processes"] for r in p["listeners"]]
+        self.assertEqual(row["local"], f"127.0.0.1:{port}")
+        return row
+
+
 # Listens, tells on which port, and for each line closes that and listens there again, without SO_REUSEADDR.
 LISTENS_AGAIN = """
 import socket, sys
