@@ -256,7 +256,8 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
     Unconnect(fd_);
     if (answer_.cached && error == ECONNREFUSED) return AskAnew(now);
     // SDP 7.5.1: a reset counts as a PMDeny.
-    if (!IsOfThisHost(error)) RememberReset(target_endpoint_, now);
+    const bool own_timeout = error == ETIMEDOUT && hurried();
+    if (!IsOfThisHost(error) && !own_timeout) RememberReset(target_endpoint_, now);
     return GiveUp(error == ETIMEDOUT ? FallbackReason::kSdpSilent : FallbackReason::kSdpRefused,
                   ToEndpoint(sdp_address_).ToString() + ": " + strerrordesc_np(error));
   }

@@ -121,6 +121,10 @@ class ConnectAttempt {
   // connect_attempt_race.cc. WasSilent: the SDP port did not answer lately, and why_.text says so.
   bool WasSilent(Time now);
   [[nodiscard]] Duration WithinPatience(Duration limit) const;
+  // Returns true if the program's own time-out ends a late set-up. That says nothing of the peer.
+  [[nodiscard]] bool hurried() const {
+    return WithinPatience(config().handshake_timeout) < config().handshake_timeout;
+  }
   void StartRace(Time now);
   Outcome StepLink(Time now);
   Outcome BeginRace(Time now);

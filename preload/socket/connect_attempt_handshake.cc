@@ -46,8 +46,12 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
       case verbs::ConnectState::kInProgress:
       case verbs::ConnectState::kRequested:
         if (kernel_rnic_ || now < deadline_) return Outcome::kPending;
-        RememberReset(target_endpoint_, now);
-        RememberSilence(ToEndpoint(sdp_address_), now);
+        if (hurried()) {
+          NoteGivenUp();
+        } else {
+          RememberReset(target_endpoint_, now);
+          RememberSilence(ToEndpoint(sdp_address_), now);
+        }
         return GiveUp(FallbackReason::kMpaFailed, "MPA start-up timed out");
       case verbs::ConnectState::kRejected:
         RememberReset(target_endpoint_, now);

@@ -130,6 +130,7 @@ std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endp
 
   pm::PmClientOptions options;
   options.overall_limit = limit;
+  lookup->hurried_ = limit < config().pm_timeout;
   std::lock_guard lock(state().mutex);
   lookup->client_ = std::make_unique<pm::PmClient>(
       pm::PmQuery{.handle = NextHandle(state()), .local = *local, .target = target}, options, now);
@@ -157,7 +158,8 @@ pm::QueryState PmLookup::Step(Time now) {
       client_->HandleUnreachable(now);
     }
   }
-  if (client_->state() != pm::QueryState::kAsking) {
+  const bool short_silence = hurried_ && client_->state() == pm::QueryState::kSilent;
+  if (client_->state() != pm::QueryState::kAsking && !short_silence) {
     std::lock_guard lock(state().mutex);
     state().cache.Record(*client_, now);
   }

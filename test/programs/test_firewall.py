@@ -72,15 +72,18 @@ GIVES_UP = textwrap.dedent(
     """
 )
 
-# Gives its connect 200 ms, by SO_SNDTIMEO.
+# Gives its connect 200 ms, by SO_SNDTIMEO, and connects once more for each line.
 HURRIED = textwrap.dedent(
     f"""
     import socket, struct, sys
-    with socket.socket() as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("qq", 0, 200_000))
-        s.connect((sys.argv[1], {PORT}))
-        s.sendall(b"done")
-        print(s.recv(100).decode())
+    while True:
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("qq", 0, 200_000))
+            s.connect((sys.argv[1], {PORT}))
+            s.sendall(b"done")
+            print(s.recv(100).decode(), flush=True)
+        if not sys.stdin.readline():
+            break
     """
 )
 
@@ -160,6 +163,28 @@ class Firewall(two_hosts.TwoHostsTest):
                 told = self.client.run([sys.executable, "-c", HURRIED, self.server.address])
                 self.assertEqual(told, b"done\n")
         self.assertEqual(self.over(self.client), (0, {"pm-timeout": 1, "sdp-silent": 1}))
+
+    def test_a_silence_that_a_hurried_program_ends_is_not_remembered(self):
+        self.drop()
+        client = self.client.start(
+            [sys.executable, "-c", HURRIED, self.server.address],
+            environment={"SDP_CONNECT_BUDGET_MS": 10000},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.assertEqual(client.popen.stdout.readline(), b"done\n")
+        self.assertEqual(self.over(self.client), (0, {"sdp-silent": 1}))
+        self.server.filter()
+
+        def over_sdp():
+            client.popen.stdin.write(b"\n")
+            client.popen.stdin.flush()
+            self.assertEqual(client.popen.stdout.readline(), b"done\n")
+            return self.over(self.client)[0]
+
+        # Within half of this program's time-out a slow machine may not get there at once.
+        harness.wait_until(over_sdp, "connection over SDP")
+        self.assertNotIn("pm-cached", self.over(self.client)[1])
 
     def test_dropped_and_not_blocking(self):
         self.drop()

@@ -36,10 +36,15 @@ sys.stdin.readline()
 
 # For each line, "HOST PORT": a connection, one byte to and fro.
 CLIENT = """
-import socket, sys
+import os, socket, struct, sys
 for line in sys.stdin:
     host, port = line.split()
-    with socket.create_connection((host, int(port)), timeout=60) as s:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as s:
+        if within := int(os.environ.get("CONNECT_WITHIN_S", 0)):
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("qq", within, 0))
+        else:
+            s.settimeout(60)
+        s.connect((host, int(port)))
         s.sendall(b"x")
         assert s.recv(1) == b"x"
     print("ok", flush=True)
@@ -368,6 +373,22 @@ class PmClient(harness.ProgramTest):
         self.assertLessEqual(len(requests), 4)
         self.assertEqual(len(set(requests)), 1)
         self.assertEqual(self.world.connects(port), (0, {"pm-timeout": 1}))
+
+    def test_a_silence_that_a_hurried_program_ends_is_not_remembered(self):
+        port, sdp_port = self.sdp_server()
+        answers = threading.Event()
+
+        def answer(request):
+            return [dataclasses.replace(request, mt=ACCEPT, ap_port=sdp_port)] if answers.is_set() else []
+
+        self.mapper(answer)
+        client = self.client(CONNECT_WITHIN_S=2)
+        self.connect(client, port)
+        self.assertEqual(self.world.connects(port), (0, {"pm-timeout": 1}))
+        answers.set()
+        # A slow machine may keep an answer waiting for longer than this program does.
+        harness.wait_until(lambda: self.connect(client, port) or self.world.connects(port)[0], "SDP")
+        self.assertNotIn("pm-cached", self.world.connects(port)[1])
 
     def test_the_first_reply_counts_and_a_second_is_discarded(self):
         """7.5, 7.5.1: whatever they say; and but one PMAck is sent."""

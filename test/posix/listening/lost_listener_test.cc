@@ -62,6 +62,19 @@ struct StoppedServer {
   Address address;
 };
 
+// Such a client is in a hurry: that says nothing of the server.
+TEST_CASE("connect: a server that stands still for a moment has SDP for the next client",
+          "[mixed][carried]") {
+  StoppedServer server;
+  Fd hurried = TcpSocket();
+  SetTimeout(hurried, SO_SNDTIMEO, 200);
+  REQUIRE(connect(hurried, server.address.get(), server.address.length) == 0);
+  REQUIRE(kill(server.pid, SIGCONT) == 0);
+  Fd client = TcpSocket();
+  REQUIRE(connect(client, server.address.get(), server.address.length) == 0);
+  Kill(server.pid);
+}
+
 TEST_CASE("connect: a listener that closes in the middle of a non-blocking connect resets it",
           "[refused][abort]") {
   for (int round = 0; round < 20; ++round) {
