@@ -9,6 +9,7 @@
 #include "test/posix/kernel_timer.h"
 #include "test/posix/processes.h"
 #include "test/posix/sanitizers.h"
+#include "test/posix/twins.h"
 
 namespace posix_test {
 namespace {
@@ -160,6 +161,52 @@ TEST_CASE("connect: a server that is killed in the middle of a non-blocking conn
   REQUIRE(SendAll(client, "again"));
   Fd accepted(accept(other.fd, nullptr, nullptr));
   REQUIRE(ReceiveExactly(accepted, 5) == "again");
+}
+
+// A listener that no library knows.
+BareFd BareListenAt(Address address) {
+  BareFd fd = BareSocket(AF_INET);
+  const int one = 1;
+  REQUIRE(syscall(SYS_setsockopt, fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
+  REQUIRE(syscall(SYS_bind, fd.get(), address.get(), address.length) == 0);
+  REQUIRE(syscall(SYS_listen, fd.get(), 8) == 0);
+  return fd;
+}
+
+// What the client has heard of the first server it may not believe for the second one.
+TEST_CASE("connect: to a server that has taken the place of a killed one", "[mixed][carried]") {
+  const bool blocking = GENERATE(false, true);
+  const bool anybody = GENERATE(false, true);
+  const bool link_taken = anybody && GENERATE(false, true);  // by one who does not answer there
+  StoppedServer server;
+  REQUIRE(kill(server.pid, SIGCONT) == 0);
+  Fd first = TcpSocket();
+  REQUIRE(connect(first, server.address.get(), server.address.length) == 0);
+  Address link;
+  REQUIRE(syscall(SYS_getpeername, first.get(), link.get(), &link.length) == 0);
+  Kill(server.pid);
+  REQUIRE((PollOne(first, POLLIN) & POLLIN) != 0);
+  BareFd another, mute;
+  if (anybody) another = BareListenAt(server.address);
+  if (link_taken && link.port() != server.address.port()) mute = BareListenAt(link);
+  Fd client = TcpSocket();
+  SetNonblocking(client, !blocking);
+  const int result = connect(client, server.address.get(), server.address.length);
+  const int error = errno;
+  if (!anybody && blocking) {
+    REQUIRE(result == -1);
+    REQUIRE(error == ECONNREFUSED);
+    return;
+  }
+  REQUIRE((result == 0 || (error == EINPROGRESS && !blocking)));
+  REQUIRE(WaitFor(client, POLLOUT));
+  REQUIRE(GetOption(client, SOL_SOCKET, SO_ERROR) == (anybody ? 0 : ECONNREFUSED));
+  if (!anybody) return;
+  REQUIRE(SendAll(client, "question"));
+  BareFd accepted(syscall(SYS_accept, another.get(), nullptr, nullptr));
+  char question[8];
+  REQUIRE(syscall(SYS_recvfrom, accepted.get(), question, sizeof question, MSG_WAITALL, nullptr, nullptr) ==
+          8);
 }
 
 TEST_CASE("connect: a server that is killed in the middle of a blocking connect, or behind it, is a reset",
