@@ -1,12 +1,15 @@
 #include "portmapper/registrar.h"
 
+#include <fcntl.h>
 #include <sys/time.h>
 #include <sys/un.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -104,11 +107,35 @@ Result<uid_t, RegistrarError> PeerOf(int fd, const RegistrarCalls& calls) {
   return peer.uid;
 }
 
+// Returns the first three numbers in the file; 0 for each that is not there.
+std::array<uid_t, 3> NumbersIn(const char* path, const RegistrarCalls& calls) {
+  std::array<uid_t, 3> numbers{};
+  char text[64] = {};
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return numbers;
+  if (::pread(fd, text, sizeof text - 1, 0) > 0)
+    std::sscanf(text, "%u %u %u", &numbers[0], &numbers[1], &numbers[2]);
+  calls.close(fd);
+  return numbers;
+}
+
+// Returns true for the number by which the kernel shows every user that this user namespace does not map.
+// Where all are mapped, it is that of one user, nobody.
+bool StandsForMany(uid_t user, const RegistrarCalls& calls) {
+  if (user == 0) return false;
+  constexpr uid_t kNobody = 65534;
+  const uid_t overflow = NumbersIn("/proc/sys/kernel/overflowuid", calls)[0];
+  return user == (overflow != 0 ? overflow : kNobody) &&
+         NumbersIn("/proc/self/uid_map", calls)[2] != std::numeric_limits<uid_t>::max();
+}
+
 // Who could bind the path could also answer on it: a daemon of another user would map our clients where he
 // likes. Root, this very user, and whom root lets serve the host are to be trusted.
 Result<uid_t, RegistrarError> TrustedByPath(int fd, const std::string& path, const RegistrarCalls& calls) {
   const auto peer = PeerOf(fd, calls);
-  if (!peer || *peer == 0 || *peer == geteuid() || *peer == SystemDaemonUser(path, calls)) return peer;
+  if (!peer || *peer == 0 || (*peer == geteuid() && !StandsForMany(*peer, calls)) ||
+      *peer == SystemDaemonUser(path, calls))
+    return peer;
   return unexpected(
       Failed(RegistrarFailure::kNotTrusted, EPERM,
              path + " is served by user " + std::to_string(*peer) + ", who is neither root nor this user"));
@@ -194,7 +221,8 @@ Result<int, RegistrarError> RegisterByPath(const std::string& path, const Reques
   const auto daemon = TrustedByPath(connection.fd(), path, calls);
   if (!daemon) return unexpected(daemon.error());
   auto registered = Introduce(std::move(connection), request, deadline, calls);
-  if (registered && has_root) calls.known_daemons->Remember(path, *daemon, root);
+  if (registered && has_root && !StandsForMany(*daemon, calls))
+    calls.known_daemons->Remember(path, *daemon, root);
   return registered;
 }
 

@@ -2,6 +2,7 @@
 #include "portmapper/registrar.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -13,6 +14,8 @@
 
 #include "test/portmapper/local_sockets.h"
 #include "test/portmapper/pm_test_support.h"
+#include "test/support/in_child.h"
+#include "test/support/skipped.h"
 
 namespace sdp::pm {
 namespace {
@@ -255,6 +258,18 @@ TEST_CASE("a daemon of another user is not trusted", "[registrar]") {
   const UniqueFd listener = Serve(directory.Path("pmd"), 8);
   const RegistrarError error = Fails(directory.Path("pmd"), 5s, calls);
   CHECK(error.failure == RegistrarFailure::kNotTrusted);
+}
+
+// There the kernel shows all users, this program's own too, by one number.
+TEST_CASE("where a user namespace maps no user, nobody is this user", "[registrar]") {
+  const TempDir directory;
+  const UniqueFd listener = Serve(directory.Path("pmd"), 8);
+  const int failure = sdp::test::InChild([&] {
+    if (unshare(CLONE_NEWUSER) != 0) return sdp::test::kThrew;
+    return static_cast<int>(Fails(directory.Path("pmd"), 50ms).failure);
+  });
+  if (failure == sdp::test::kThrew) return sdp::test::Skipped("no user namespaces here");
+  CHECK(failure == static_cast<int>(RegistrarFailure::kNotTrusted));
 }
 
 // Connects to `g_path` whatever was asked for, and describes /run and /run/sdp as `g_run` and `g_sdp`.
