@@ -35,6 +35,10 @@ std::optional<Endpoint> ParseAddress(std::string_view text, IpVersion version, u
 
 }  // namespace
 
+bool Endpoint::IsLinkLocal() const {
+  return version == IpVersion::kV6 && address[0] == 0xfe && (address[1] & 0xc0) == 0x80;
+}
+
 bool Endpoint::IsLoopback() const {
   if (version == IpVersion::kV4) return address[0] == 127;
   return std::all_of(address.begin(), address.end() - 1, [](uint8_t b) { return b == 0; }) &&

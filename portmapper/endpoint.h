@@ -1,6 +1,6 @@
 // An IP address and a port, as the port mapper's messages, caches and registrations know it: a small value
-// that copies, compares and hashes. It carries no IPv6 scope: the wire has no field for one (SDP 7.3).
-// Whoever connects to a link-local SDP address uses the scope of the conventional address it asked about.
+// that copies, compares and hashes. The wire has no field for an IPv6 scope (SDP 7.3). So none is parsed or
+// sent. A client, which has the scope of what it asks about, takes it for the SDP address, too.
 #ifndef SDP_PORTMAPPER_ENDPOINT_H_
 #define SDP_PORTMAPPER_ENDPOINT_H_
 
@@ -28,7 +28,8 @@ constexpr size_t AddressSize(IpVersion version) { return version == IpVersion::k
 struct Endpoint {
   IpVersion version = IpVersion::kV4;
   AddressBytes address{};
-  uint16_t port = 0;  // host order
+  uint16_t port = 0;   // host order
+  uint32_t scope = 0;  // a client's, of a link-local address
 
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
   // For abseil's hash tables, which the daemon uses; names nothing of abseil.
@@ -39,6 +40,8 @@ struct Endpoint {
 
   // 0.0.0.0 or [::].
   [[nodiscard]] bool IsWildcard() const { return address == AddressBytes{}; }
+  // fe80::/10.
+  [[nodiscard]] bool IsLinkLocal() const;
   // 127.0.0.0/8 or [::1].
   [[nodiscard]] bool IsLoopback() const;
   // 224.0.0.0/4, 255.255.255.255 or ff00::/8: nothing one can connect to.

@@ -81,6 +81,7 @@ void PmClient::HandleAccept(const PmMessage& reply) {
   }
   state_ = QueryState::kAccepted;
   sdp_address_ = reply.ap;
+  if (sdp_address_.IsLinkLocal()) sdp_address_.scope = query_.target.scope;
   cache_time_ = ToDuration(reply.pm_time);
 }
 

@@ -52,7 +52,9 @@ void SetPort(Address& address, uint16_t port) {
 }
 
 pm::Endpoint ToEndpoint(const Address& address) {
-  const auto endpoint = pm::FromSockaddr(address.get(), address.length);
+  auto endpoint = pm::FromSockaddr(address.get(), address.length);
+  if (endpoint && endpoint->IsLinkLocal())
+    endpoint->scope = reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_scope_id;
   return endpoint ? pm::NormalizeMapped(*endpoint) : pm::Endpoint{};
 }
 

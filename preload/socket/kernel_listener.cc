@@ -23,11 +23,6 @@ namespace {
 // While there is no room, requests wait with the connection manager; this is the time between looks.
 constexpr Duration kFullPause = std::chrono::milliseconds(20);
 
-bool IsLinkLocal(const pm::Endpoint& address) {
-  return address.version == pm::IpVersion::kV6 && address.address[0] == 0xfe &&
-         (address.address[1] & 0xc0) == 0x80;
-}
-
 // Returns this host's addresses at which other hosts too reach a listener at `conventional`. Link-local ones
 // are left out: the port mapper's answer could not say which link.
 std::vector<pm::Endpoint> AddressesOf(const Address& conventional, bool v6only) {
@@ -41,7 +36,7 @@ std::vector<pm::Endpoint> AddressesOf(const Address& conventional, bool v6only) 
     if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
     const socklen_t length = i->ifa_addr->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
     const auto address = pm::FromSockaddr(i->ifa_addr, length);
-    if (!address || IsLinkLocal(*address)) continue;
+    if (!address || address->IsLinkLocal()) continue;
     const bool covered = address->version == pm::IpVersion::kV6 ? v6 : !v6 || !v6only;
     if (covered) addresses.push_back(pm::HostOf(*address));
   }

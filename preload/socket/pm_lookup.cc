@@ -124,7 +124,8 @@ std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endp
   const Address source =
       central ? SourceTowards(tcp_fd, ToAddress(target, target_family, scope_id)) : LocalAddress(lookup->fd_);
   if (source.length == 0) return nullptr;
-  const auto local = BoundLocal(tcp_fd, domain, source);
+  auto local = BoundLocal(tcp_fd, domain, source);
+  if (local) local->scope = 0;  // as it comes back in the answer
   if (!local || local->version != target.version)
     return nullptr;  // bound to an address of the other version: the kernel reports the right error
 

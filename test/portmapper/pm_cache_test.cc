@@ -55,6 +55,22 @@ TEST_CASE("an answer is kept for its PmTime and flushed then", "[pm_cache]") {
   CHECK_FALSE(cache.Lookup(At("10.0.0.2:8080"), Ms(0)));
 }
 
+TEST_CASE("a link-local address of one device is not that of another", "[pm_cache]") {
+  const char* const sdp = "[fe80::2]:81";
+  Endpoint target = At("[fe80::2]:80");
+  target.scope = 3;
+  PmClient client({AssocHandle(1), At("[fe80::1]:40000"), target}, {}, Ms(0));
+  client.HandleDatagram(Serialize(Message(MessageType::kAccept, 1, "[fe80::1]:40000", sdp, 4)), Ms(0));
+  REQUIRE(client.state() == QueryState::kAccepted);
+  PmCache cache;
+  cache.Record(client, Ms(0));
+  const auto answer = cache.Lookup(target, Ms(1));
+  REQUIRE(answer);
+  CHECK(answer->sdp_address.scope == 3);
+  target.scope = 4;
+  CHECK_FALSE(cache.Lookup(target, Ms(1)));
+}
+
 TEST_CASE("PmTime 0 is not kept and ends what was kept before", "[pm_cache]") {
   PmCache cache;
   cache.Record(Accepted("10.0.0.2:80", "10.0.0.2:81", 4, Ms(0)), Ms(0));

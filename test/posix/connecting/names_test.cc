@@ -173,6 +173,21 @@ TEST_CASE("names: a client of all link-local addresses is where its scope id say
   }
 }
 
+TEST_CASE("names: a refusal at an address of one device says nothing of another's",
+          "[.namespace][refused][carried]") {
+  std::vector<Address> twins;
+  for (Address& address : LinkLocalAddresses()) {
+    if (address.ToString() == "[fe80::1]:0") twins.push_back(address);
+  }
+  REQUIRE(twins.size() == 2);
+  Listener listener = ListenAt(twins[0]);
+  Address nobody = listener.address;
+  ScopeOf(nobody) = ScopeOf(twins[1]);
+  Fd client = TcpSocket(AF_INET6);
+  REQUIRE_ERRNO(connect(client, nobody.get(), nobody.length), ECONNREFUSED);
+  ConnectTo(listener);
+}
+
 // The port mapper knows addresses without scope ids: which of the two it means, it cannot say, but nobody
 // comes to the wrong one.
 TEST_CASE("names: the same address and port on two devices are two listeners", "[.namespace][mixed]") {
