@@ -27,6 +27,8 @@ class StreamSocket::Looks {
   bool TakeUntold();
   // Looks for the reset by which a closed peer answers what is sent. The next call has to know of it.
   void LookForRefusal();
+  // Returns true if a send has to look for it first: nothing has read the link for a while.
+  [[nodiscard]] bool IsRefusalDue();
   // Asks the kernel whether the link has ended, and reads only if it has.
   void GlanceAtLink();
   // Looks at the beginning of a call for what has come, without a system call where the RNIC can do that.

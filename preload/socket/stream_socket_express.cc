@@ -59,7 +59,7 @@ std::optional<ssize_t> StreamSocket::ExpressWay::Send(const iovec& piece, int fl
   if ((flags & ~kExpressFlags) != 0 || piece.iov_len == 0 || piece.iov_len > kLargestExpress)
     return std::nullopt;
   ExpressLock lock(s_.mutex_);
-  if (!lock.taken() || CoarseNow() >= s_.use_.look_for_refusal) return std::nullopt;
+  if (!lock.taken() || Looks(s_).IsRefusalDue()) return std::nullopt;
   if (!s_.session_->direct().link_empty() && !s_.session_->direct().BytesInLink()) {
     // What is there may be the peer's end: the usual way looks ahead of the send.
     s_.use_.look_for_refusal = {};

@@ -31,6 +31,8 @@ namespace {
 
 // How often a program that only sends, or asks whether it may, looks at what the peer has said.
 constexpr Duration kLooksForRefusal = std::chrono::milliseconds(10);
+constexpr Duration kReadTellsFor =
+    kLooksForRefusal / 2;  // so long a read of the link spares a sender the look
 // How often one looks for what stands behind what has come, should the peer go on sending.
 constexpr int kMostLooks = 64;
 
@@ -190,11 +192,25 @@ void StreamSocket::Looks::LookToTheEnd() {
 }
 
 void StreamSocket::Looks::LookForRefusal() {
-  const Time now = CoarseNow();
-  if (!s_.engine().can_send() || (!s_.engine().peer_closed() && now < s_.use_.look_for_refusal)) return;
-  s_.use_.look_for_refusal = now + kLooksForRefusal;
+  const bool closed = s_.engine().peer_closed();
+  if (!s_.engine().can_send() || (!IsRefusalDue() && !closed)) return;
+  s_.use_.look_for_refusal = CoarseNow() + kLooksForRefusal;
   const KeepErrno keep;  // the caller may only have asked
-  s_.queue_pair().device() != nullptr ? (void)LookAtLink() : TakeFromLink();
+  if (s_.queue_pair().device() != nullptr) {
+    LookAtLink();
+  } else if (!s_.OnLocalLink() || closed || LookAtLink()) {
+    TakeFromLink();  // a doorbell, too, which would have to be armed again, and rung
+  }
+}
+
+bool StreamSocket::Looks::IsRefusalDue() {
+  const Time now = CoarseNow();
+  Time& next = s_.use_.look_for_refusal;
+  if (now < next) return false;
+  const Time lately = now - kReadTellsFor;
+  if (next == Time{} || !s_.session_->reads().Since(lately, s_.session_->recorder())) return true;
+  next = now + kReadTellsFor;
+  return false;
 }
 
 // A sender that has credit reads nothing, and may not know that the link has ended.

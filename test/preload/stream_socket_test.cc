@@ -8,17 +8,20 @@
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <chrono>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "preload/socket/clock.h"
 #include "preload/socket/session.h"
 #include "preload/socket/session_transfer.h"
 #include "preload/socket/watch.h"
 #include "test/preload/session_pair.h"
 #include "test/support/eventually.h"
+#include "test/verbs/changed_link_calls.h"
 
 namespace sdp::preload {
 namespace {
@@ -114,6 +117,40 @@ std::string Text(size_t size) {
 
 // ----------------------------------------------------------------------------------------------------
 // Sending
+
+// How often this thread has asked the link.
+thread_local int asked = 0;
+
+ssize_t CountedRecv(int fd, void* to, size_t size, int flags) {
+  ++asked;
+  return ::recv(fd, to, size, flags);
+}
+
+int CountedGetsockopt(int fd, int level, int name, void* value, socklen_t* length) {
+  ++asked;
+  return ::getsockopt(fd, level, name, value, length);
+}
+
+TEST_CASE("stream socket: an answer to what was just read does not ask the link whether the peer is there") {
+  const iwarp::test::ChangedLinkCalls counted([](iwarp::LinkCalls& calls) {
+    calls.recv = CountedRecv;
+    calls.getsockopt = CountedGetsockopt;
+  });
+  Connection s(GENERATE(Link::kTcp, Link::kLocal));
+  REQUIRE(s.Send("greeting") == 8);
+  for (int round = 0; round < 3; ++round) {
+    CAPTURE(round);
+    CHECK_FALSE(s.Takes().empty());
+    // Longer than a send goes by an earlier look.
+    const Time begun = CoarseNow();
+    REQUIRE(Eventually([&] { return CoarseNow() - begun > std::chrono::milliseconds(20); }));
+    s.Comes("request");
+    REQUIRE(Eventually([&] { return s.Receive(7) == "request"; }));
+    asked = 0;
+    REQUIRE(s.Send("answer") == 6);
+    CHECK(asked == 0);
+  }
+}
 
 TEST_CASE("stream socket: one write is one message, whatever its pieces") {
   Connection s(GENERATE(Link::kTcp, Link::kLocal));
