@@ -10,23 +10,34 @@
 
 namespace sdp::preload {
 
+namespace {
+
+// Has `ask(name, &length)` fill an address. The kernel cuts a longer name of another family, and returns the
+// whole length.
+template <typename Ask>
+int AskFor(Address* address, Ask ask) {
+  address->length = sizeof address->storage;
+  const int result = ask(address->get(), &address->length);
+  address->length = result < 0 ? 0 : std::min<socklen_t>(address->length, sizeof address->storage);
+  return result;
+}
+
+}  // namespace
+
 Address LocalAddress(int fd) {
   Address address;
-  address.length = sizeof address.storage;
-  if (real.getsockname(fd, address.get(), &address.length) != 0) address.length = 0;
+  AskFor(&address, [&](auto... name) { return real.getsockname(fd, name...); });
   return address;
 }
 
 Address PeerAddress(int fd) {
   Address address;
-  address.length = sizeof address.storage;
-  if (real.getpeername(fd, address.get(), &address.length) != 0) address.length = 0;
+  AskFor(&address, [&](auto... name) { return real.getpeername(fd, name...); });
   return address;
 }
 
 int AcceptFrom(int listener, int flags, Address* peer) {
-  peer->length = sizeof peer->storage;
-  return real.accept4(listener, peer->get(), &peer->length, flags);
+  return AskFor(peer, [&](auto... name) { return real.accept4(listener, name..., flags); });
 }
 
 Address MakeAddress(const sockaddr* address, socklen_t length) {
@@ -44,12 +55,10 @@ void CopyOut(const Address& address, sockaddr* out, socklen_t* length) {
 
 uint16_t Port(const Address& address) {
   // sin_port and sin6_port have the same offset.
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
+  return ntohs(address.storage.sin6_port);
 }
 
-void SetPort(Address& address, uint16_t port) {
-  reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = htons(port);
-}
+void SetPort(Address& address, uint16_t port) { address.storage.sin6_port = htons(port); }
 
 pm::Endpoint ToEndpoint(const Address& address) {
   auto endpoint = pm::FromSockaddr(address.get(), address.length);
@@ -66,10 +75,9 @@ bool WithinHost(const Address& local, const Address& peer) {
 }
 
 Address ToAddress(const pm::Endpoint& endpoint, int domain, uint32_t scope_id) {
-  Address address;
-  address.length =
-      pm::ToSockaddr(domain == AF_INET6 ? pm::ToMapped(endpoint) : endpoint, &address.storage, scope_id);
-  return address;
+  sockaddr_storage name;
+  const auto length = pm::ToSockaddr(domain == AF_INET6 ? pm::ToMapped(endpoint) : endpoint, &name, scope_id);
+  return MakeAddress(reinterpret_cast<const sockaddr*>(&name), length);
 }
 
 }  // namespace sdp::preload

@@ -10,12 +10,12 @@
 namespace sdp::preload {
 
 struct Address {
-  sockaddr_storage storage{};
+  sockaddr_in6 storage{};  // or a sockaddr_in
   socklen_t length = 0;
 
   [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
   [[nodiscard]] sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-  [[nodiscard]] int family() const { return length == 0 ? AF_UNSPEC : storage.ss_family; }
+  [[nodiscard]] int family() const { return length == 0 ? AF_UNSPEC : storage.sin6_family; }
 };
 
 // Returns what the kernel says about the descriptor; of length 0 if it says nothing.

@@ -97,8 +97,7 @@ ConnectAttempt::ConnectAttempt(int fd, int domain, const Address& target, KeptOp
       ruling_(domain == kFamilySdp ? Ruling::Native()
                                    : DecideSocket(RuleRole::kClient, target_.get(), target_.length)),
       target_endpoint_(ToEndpoint(target)) {
-  if (target.family() == AF_INET6)
-    scope_id_ = reinterpret_cast<const sockaddr_in6*>(&target.storage)->sin6_scope_id;
+  if (target.family() == AF_INET6) scope_id_ = target.storage.sin6_scope_id;
 }
 
 void ConnectAttempt::NoteGivenUp() const noexcept {

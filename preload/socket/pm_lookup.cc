@@ -66,8 +66,7 @@ std::optional<pm::Endpoint> BoundLocal(int tcp_fd, int domain, const Address& ro
   if (local.length != 0 && !ToEndpoint(local).IsWildcard()) source = ToEndpoint(local);
   source.port = 0;
   const bool v6 = route_source.family() == AF_INET6;  // a link-local address is of no use without its scope
-  const Address address = ToAddress(
-      source, domain, v6 ? reinterpret_cast<const sockaddr_in6&>(route_source.storage).sin6_scope_id : 0);
+  const Address address = ToAddress(source, domain, v6 ? route_source.storage.sin6_scope_id : 0);
   if (BindToPort(tcp_fd, address) != 0) return std::nullopt;
   local = LocalAddress(tcp_fd);
   if (local.length == 0) return std::nullopt;

@@ -79,13 +79,11 @@ Address Destination(int fd, Address address) {
     if (local.family() == AF_INET) host = reinterpret_cast<const sockaddr_in&>(local.storage).sin_addr;
     if (host.s_addr == INADDR_ANY) host.s_addr = htonl(INADDR_LOOPBACK);
   } else if (address.family() == AF_INET6) {
-    in6_addr& host = reinterpret_cast<sockaddr_in6&>(address.storage).sin6_addr;
+    in6_addr& host = address.storage.sin6_addr;
     const bool any_v4 = IN6_IS_ADDR_V4MAPPED(&host) && host.s6_addr32[3] == INADDR_ANY;
     if (!any_v4 && !IN6_IS_ADDR_UNSPECIFIED(&host)) return address;
     const Address local = LocalAddress(fd);
-    const in6_addr own = local.family() == AF_INET6
-                             ? reinterpret_cast<const sockaddr_in6&>(local.storage).sin6_addr
-                             : in6addr_any;
+    const in6_addr own = local.family() == AF_INET6 ? local.storage.sin6_addr : in6addr_any;
     const bool own_is_v4 = IN6_IS_ADDR_V4MAPPED(&own);
     if (!any_v4 && !own_is_v4) {
       host = in6addr_loopback;

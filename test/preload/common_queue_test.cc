@@ -40,7 +40,7 @@ constexpr Time kThen{std::chrono::seconds(1)};  // long ago
 
 Address PeerAt(uint16_t port, int family) {
   Address peer;
-  peer.storage.ss_family = static_cast<sa_family_t>(family);
+  peer.storage.sin6_family = static_cast<sa_family_t>(family);
   peer.length = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
   SetPort(peer, port);
   return peer;
