@@ -141,7 +141,7 @@ std::byte* ReceiveQueue::Own(size_t size) {
 }
 
 void ReceiveQueue::PushPiece(const Piece& piece) {
-  if (size_ == capacity_) Resize(capacity_ == 0 ? kSmallCapacity : capacity_ * 2);
+  if (size_ == capacity_) Resize(capacity_ == 0 ? 1 : capacity_ * 2);
   at(size_) = piece;
   ++size_;
   peak_ = std::max(peak_, size_);

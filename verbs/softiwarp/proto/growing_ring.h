@@ -44,7 +44,8 @@ class GrowingRing {
   }
 
  private:
-  static constexpr size_t kFirst = 4;
+  // Most connections never have more than one large element at a time.
+  static constexpr size_t kFirst = sizeof(T) < 32 ? 4 : 1;
   static constexpr size_t kKept = 4096 / sizeof(T);
 
   void Grow() {
