@@ -160,8 +160,8 @@ class Session {
     bool stepped = false;
     int idle = 0;  // in a row; a peer must not keep the program busy with moves alone
     uint64_t payload_then = 0;
-    std::optional<verbs::LinkCause> failure;
-    verbs::QpCounters earlier_links;
+    std::unique_ptr<verbs::LinkCause> failure;
+    std::unique_ptr<verbs::QpCounters> earlier_links;  // the sums over them
   };
   Move move_;
 };

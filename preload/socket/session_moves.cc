@@ -137,7 +137,7 @@ bool Session::Moves::TakeStep() {
 }
 
 bool Session::Moves::EnterNewLink() {
-  Add(s_.queue_pair_->counters(), &m_.earlier_links);
+  m_.earlier_links = std::make_unique<verbs::QpCounters>(CountersOfAllLinks(s_));
   s_.queue_pair_ = m_.now->Take();
   const auto accepted = s_.HandleReply(m_.now->hello(), m_.now->answer(), m_.now->speaks_first());
   if (!accepted) Fail(m_.now->Cause(0, engine::ToString(accepted.error())));
@@ -155,13 +155,13 @@ bool Session::Moves::Finish(Time now) {
 }
 
 void Session::Moves::Fail(verbs::LinkCause cause) {
-  m_.failure = std::move(cause);
+  m_.failure = std::make_unique<verbs::LinkCause>(std::move(cause));
   s_.Abort();
 }
 
 verbs::QpCounters Session::Moves::CountersOfAllLinks(const Session& session) {
-  verbs::QpCounters sum = session.move_.earlier_links;
-  Add(session.queue_pair().counters(), &sum);
+  verbs::QpCounters sum = session.queue_pair().counters();
+  if (session.move_.earlier_links != nullptr) Add(*session.move_.earlier_links, &sum);
   return sum;
 }
 

@@ -194,7 +194,8 @@ void Session::EndLink() {
   if (move_.now != nullptr && move_.now->phase() == LinkMove::Phase::kLeaving && engine_->suspended())
     return move_.now->NoteLeft(Now());
   if (move_.now != nullptr && move_.now->phase() == LinkMove::Phase::kNewLink && !move_.failure) {
-    move_.failure = move_.now->Cause(0, "the new connection ended before its HelloAck");
+    move_.failure = std::make_unique<verbs::LinkCause>(
+        move_.now->Cause(0, "the new connection ended before its HelloAck"));
   }
   move_.now.reset();
   link_ended_ = true;
