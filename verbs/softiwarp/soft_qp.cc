@@ -51,10 +51,11 @@ SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& op
               stags_, buffers_, reads_),
       send_queue_({.crc = agreement.crc, .markers = agreement.send_markers, .max_ulpdu = max_ulpdu}) {
   if (memory != nullptr) {
-    local_.emplace(*this, std::move(memory),
-                   agreement.role == MpaRole::kInitiator ? LocalEnd::kConnecting : LocalEnd::kAccepting);
+    local_ = std::make_unique<LocalAbilities>(
+        *this, std::move(memory),
+        agreement.role == MpaRole::kInitiator ? LocalEnd::kConnecting : LocalEnd::kAccepting);
   }
-  LocalAbilities* const local = local_ ? &*local_ : nullptr;
+  LocalAbilities* const local = local_.get();
   SetAbilities({.portable = &portable_,
                 .file_source = &files_,
                 .movable_regions = this,

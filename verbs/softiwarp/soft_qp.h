@@ -110,7 +110,7 @@ class SoftQp final : public verbs::QueuePair, public verbs::MovableRegions {
 
   verbs::LinkFacts facts_;
   TcpLink link_;
-  std::optional<LocalAbilities> local_;  // the bytes' way, in place of link_
+  std::unique_ptr<LocalAbilities> local_;  // the bytes' way, in place of link_
   FileAbility files_{*this};
   PortableAbility portable_{*this};
   DirectSendAbility direct_send_{*this};

@@ -73,7 +73,7 @@ void PortableAbility::Freeze(Writer& ar) const {
   ar.Flag(sending.crc);
   ar.Flag(sending.markers);
   ar.Flag(receiving.markers);
-  bool local = qp_.local_.has_value();
+  bool local = qp_.local_ != nullptr;
   if (local) qp_.local_->link().LeaveBell();  // the bell is this process's
   bool accepting = local && qp_.local_->link().end() == LocalEnd::kAccepting;
   ar.Flag(local);

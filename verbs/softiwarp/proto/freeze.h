@@ -118,10 +118,9 @@ struct Frozen {
     } else {
       const MessageAssembler& m = s.message_;
       uint32_t size = m.gathered_;
-      for (size_t i = 0; i < m.message_.count; ++i) size += m.message_.pieces[i].length;
+      for (size_t i = 0; i < m.count_; ++i) size += (*m.pieces_)[i].length;
       ar.Number(size);
-      for (size_t i = 0; i < m.message_.count; ++i)
-        ar.Append(Bytes(m.message_.pieces[i].data, m.message_.pieces[i].length));
+      for (size_t i = 0; i < m.count_; ++i) ar.Append(Bytes((*m.pieces_)[i].data, (*m.pieces_)[i].length));
       if (m.gather_ != nullptr) ar.Append(Bytes(m.gather_->data(), m.gathered_));
     }
   }
@@ -143,7 +142,7 @@ struct Frozen {
         ar.Require(s.segment_.placement.kind != Placement::Kind::kPlace || r.payload_length_ == 0);
       } else {
         s.segment_.dropping = true;
-        s.segment_.verdict = std::move(judged.error());
+        s.segment_.verdict = std::make_unique<Violation>(std::move(judged.error()));
       }
       if (!s.segment_.dropping && s.segment_.placement.kind == Placement::Kind::kMessage) {
         s.segment_.limit = std::max(s.buffers_.limit(), s.segment_.header.mo + r.payload_length_);
@@ -219,7 +218,7 @@ struct Frozen {
     }
     ar.Flag(q.has_partial_);
     ar.Require(!q.has_partial_ || !q.messages_.empty());
-    if (q.has_partial_ && ar.ok()) Visit(ar, q.partial_);
+    if (q.has_partial_ && ar.ok()) Visit(ar, q.partial());
     ar.Number(q.marker_phase_);
     ar.Require(q.marker_phase_ < kCleanInterval);
     for (uint32_t& msn : q.next_msn_) ar.Number(msn);
@@ -231,7 +230,7 @@ struct Frozen {
     uint64_t headers = 0;
     uint32_t begun = q.messages_.empty() ? 0 : q.messages_.front().done;
     if (q.has_partial_) {
-      const Frame& f = q.partial_;
+      const Frame& f = q.partial();
       const uint32_t markers =
           q.options_.markers ? kMarkerSize * MarkersIn(f.marker_phase, f.clean_size()) : 0;
       const uint64_t end = uint64_t{begun} + f.message_size;

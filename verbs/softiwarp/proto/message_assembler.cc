@@ -9,16 +9,17 @@ namespace sdp::iwarp {
 
 bool MessageAssembler::Append(Chunk* chunk, Bytes bytes, uint32_t limit) {
   if (gather_ == nullptr) {
-    if (message_.count > 0) {
-      Piece& last = message_.pieces[message_.count - 1];
+    if (count_ > 0) {
+      Piece& last = (*pieces_)[count_ - 1];
       if (last.chunk == chunk && last.data + last.length == bytes.data()) {
         last.length += static_cast<uint32_t>(bytes.size());
         return true;
       }
     }
-    if (message_.count < kMaxMessagePieces) {
+    if (count_ < kMaxMessagePieces) {
+      if (pieces_ == nullptr) pieces_ = std::make_unique<std::array<Piece, kMaxMessagePieces>>();
       RefChunk(chunk);
-      message_.pieces[message_.count++] = {bytes.data(), static_cast<uint32_t>(bytes.size()), chunk};
+      (*pieces_)[count_++] = {bytes.data(), static_cast<uint32_t>(bytes.size()), chunk};
       return true;
     }
     if (!Compact(limit)) return false;
@@ -39,18 +40,16 @@ bool MessageAssembler::CopyOut(uint32_t length) { return MoveTo(chunks_.TakeExac
 
 AssembledMessage MessageAssembler::Finish() {
   if (gather_ != nullptr) {
-    message_.pieces[0] = {gather_->data(), gathered_, std::exchange(gather_, nullptr)};
-    message_.count = 1;
-    gathered_ = 0;
+    const Piece whole{gather_->data(), std::exchange(gathered_, 0), std::exchange(gather_, nullptr)};
+    return {.pieces = {whole}, .count = 1};
   }
-  const AssembledMessage done = message_;
-  message_.count = 0;
-  return done;
+  if (count_ == 0) return {};
+  return {.pieces = *pieces_, .count = std::exchange(count_, uint8_t{0})};
 }
 
 void MessageAssembler::Drop() {
-  for (size_t i = 0; i < message_.count; ++i) chunks_.Unref(message_.pieces[i].chunk);
-  message_.count = 0;
+  for (size_t i = 0; i < count_; ++i) chunks_.Unref((*pieces_)[i].chunk);
+  count_ = 0;
   chunks_.Unref(std::exchange(gather_, nullptr));
   gathered_ = 0;
 }
@@ -58,13 +57,13 @@ void MessageAssembler::Drop() {
 bool MessageAssembler::MoveTo(Chunk* chunk) {
   if (chunk == nullptr) return false;
   uint32_t at = 0;
-  for (size_t i = 0; i < message_.count; ++i) {
-    const Piece& piece = message_.pieces[i];
+  for (size_t i = 0; i < count_; ++i) {
+    const Piece& piece = (*pieces_)[i];
     std::memcpy(chunk->data() + at, piece.data, piece.length);
     at += piece.length;
     chunks_.Unref(piece.chunk);
   }
-  message_.count = 0;
+  count_ = 0;
   if (gather_ != nullptr) {
     std::memcpy(chunk->data(), gather_->data(), gathered_);
     at = gathered_;

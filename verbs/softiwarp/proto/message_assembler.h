@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 
 #include "core/base/types.h"
 #include "verbs/softiwarp/proto/chunk_pool.h"
@@ -51,7 +52,7 @@ class MessageAssembler {
   AssembledMessage Finish();
   void Drop();
   // Returns the number of pieces that the message has so far.
-  [[nodiscard]] size_t pieces() const { return gather_ != nullptr ? 1 : message_.count; }
+  [[nodiscard]] size_t pieces() const { return gather_ != nullptr ? 1 : count_; }
 
  private:
   friend struct Frozen;
@@ -59,7 +60,8 @@ class MessageAssembler {
   bool MoveTo(Chunk* chunk);
 
   ChunkSet& chunks_;
-  AssembledMessage message_;
+  std::unique_ptr<std::array<Piece, kMaxMessagePieces>> pieces_;  // made when first needed
+  uint8_t count_ = 0;
   Chunk* gather_ = nullptr;
   uint32_t gathered_ = 0;
 };

@@ -39,10 +39,13 @@ ReceiveStream::ReceiveStream(const ReceiveOptions& options, StagTable& stags, Re
 std::span<const MutableBytes> ReceiveStream::PrepareRead() {
   SDP_DCHECK(!reading_ && read_left_ == 0 && unparsed_.empty());
   const MutableBytes direct = DirectTarget();
+  targets_ = &only_target_;
   target_count_ = 0;
   direct_ = !direct.empty();
   bool message_over = true;
   if (direct_) {
+    if (many_targets_ == nullptr) many_targets_ = std::make_unique<std::array<MutableBytes, kMaxTargets>>();
+    targets_ = many_targets_->data();
     targets_[target_count_++] = direct;
     message_over = segment_.placement.kind != Placement::Kind::kPlace || segment_.header.last ||
                    LookAhead(direct.data() + direct.size());
@@ -61,7 +64,7 @@ std::span<const MutableBytes> ReceiveStream::PrepareRead() {
   targets_[target_count_++] =
       MutableBytes(chunk_->data() + at, std::min<size_t>(wanted, chunk_->capacity - at));
   reading_ = true;
-  return std::span(targets_).first(target_count_);
+  return {targets_, target_count_};
 }
 
 void ReceiveStream::HandleRead(size_t clean) {
@@ -213,8 +216,9 @@ void ReceiveStream::HandleDeregister(STag stag) {
     return;
   segment_.dropping = true;
   DropHeld();
-  segment_.verdict = MakeViolation(cause::kTaggedInvalidSTag, segment_.header, reader_.payload_length(),
-                                   "invalidated while data came in");
+  segment_.verdict =
+      std::make_unique<Violation>(MakeViolation(cause::kTaggedInvalidSTag, segment_.header,
+                                                reader_.payload_length(), "invalidated while data came in"));
 }
 
 void ReceiveStream::HandleMove(STag stag, const std::byte* from, std::byte* to) {
@@ -293,7 +297,7 @@ std::optional<ReceiveEvent> ReceiveStream::BeginSegment() {
     segment_.dropping = true;
     if (!options_.crc) return Report(std::move(judged.error()));
     // A damaged header would be blamed on the peer, so the CRC is checked first.
-    segment_.verdict = std::move(judged.error());
+    segment_.verdict = std::make_unique<Violation>(std::move(judged.error()));
     return std::nullopt;
   }
   segment_.placement = *judged;
@@ -337,7 +341,7 @@ std::optional<ReceiveEvent> ReceiveStream::ConsumePayload(Bytes payload) {
 }
 
 std::optional<ReceiveEvent> ReceiveStream::EndSegment() {
-  if (segment_.verdict) return Report(*std::exchange(segment_.verdict, std::nullopt));
+  if (segment_.verdict) return Report(std::move(*std::exchange(segment_.verdict, nullptr)));
   PlaceHeld();
   auto outcome =
       judge_.HandleSegment(segment_.header, reader_.payload_length(), Bytes(body_).first(body_size_));

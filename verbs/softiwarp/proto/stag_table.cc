@@ -24,11 +24,12 @@ std::optional<STag> StagTable::Register(MutableBytes memory, Rights rights) {
   const auto index = static_cast<uint32_t>(slot - regions_.begin());
   uint32_t random = 0;
   do {
-    if (drawn_ == pool_.size()) {
+    if (pool_.empty()) {
+      pool_.resize(16);
       random_(std::as_writable_bytes(std::span(pool_)));
-      drawn_ = 0;
     }
-    random = pool_[drawn_++] & ~kSlotMask;
+    random = pool_.back() & ~kSlotMask;
+    pool_.pop_back();
     // The STag is never 0, which peers use for "none", and never this slot's last STag.
   } while (random == 0 || (random | index) == slot->stag);
   *slot = {.stag = random | index,

@@ -3,7 +3,6 @@
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_STAG_TABLE_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_STAG_TABLE_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -66,8 +65,7 @@ class StagTable {
   }
 
   RandomSource random_;
-  std::array<uint32_t, 16> pool_{};  // random bits, so that one system call serves many regions
-  size_t drawn_ = pool_.size();
+  std::vector<uint32_t> pool_;  // random bits, so that one system call serves many regions
   std::vector<Region> regions_;
   uint32_t open_to_writes_ = 0;
 };
