@@ -5,6 +5,8 @@
 #ifndef SDP_PRELOAD_SOCKET_LENDING_H_
 #define SDP_PRELOAD_SOCKET_LENDING_H_
 
+#include <memory>
+
 #include "preload/socket/call_mark.h"
 #include "preload/socket/loan.h"
 #include "preload/socket/reader_patience.h"
@@ -21,13 +23,15 @@ class Lending {
     Sleeper lender;
   };
 
-  Side& source() { return source_; }
-  Side& sink() { return sink_; }
-  [[nodiscard]] const Side& source() const { return source_; }
-  [[nodiscard]] const Side& sink() const { return sink_; }
+  // Both make room for both directions, once: most connections never lend. any() tells whether there is room.
+  Side& source() { return sides().source; }
+  Side& sink() { return sides().sink; }
+  [[nodiscard]] bool any() const { return sides_ != nullptr; }
   [[nodiscard]] ReaderPatience& patience() { return patience_; }
   // Returns true if the engine has an offer of this process's memory, or of a copy.
-  [[nodiscard]] bool offered() const { return source_.loan.offered() || sink_.loan.offered(); }
+  [[nodiscard]] bool offered() const {
+    return sides_ != nullptr && (sides_->source.loan.offered() || sides_->sink.loan.offered());
+  }
 
   // After progress. Returns true if memory has come back; the caller wakes its lender.
   [[nodiscard]] bool Collect(Session& session);
@@ -41,8 +45,16 @@ class Lending {
   void ForgetInChild();
 
  private:
-  Side source_{Loan::Kind::kSource};
-  Side sink_{Loan::Kind::kSink};
+  struct Sides {
+    Side source{Loan::Kind::kSource};
+    Side sink{Loan::Kind::kSink};
+  };
+  Sides& sides() {
+    if (sides_ == nullptr) sides_ = std::make_unique<Sides>();
+    return *sides_;
+  }
+
+  std::unique_ptr<Sides> sides_;
   ReaderPatience patience_;
 };
 

@@ -48,7 +48,7 @@ class Session::Direct {
   // Returns true if the link has one message that ReceiveAll() would take, false if it has nothing. Returns
   // nothing if only a look by the usual way tells.
   [[nodiscard]] std::optional<bool> OneComes() const;
-  [[nodiscard]] bool link_empty() const {
+  [[nodiscard, gnu::always_inline]] bool link_empty() const {
     const verbs::Direct* const link = s_.queue_pair_->direct();
     return link == nullptr || link->InLink() == 0;
   }

@@ -136,7 +136,7 @@ int StreamSocket::Shutdown(int fd, int how) {
   if (how != SHUT_WR && !tcp_.receive_shut) {
     // What has come stays to be read, and what comes: a receive that finds nothing ends.
     tcp_.receive_shut = true;
-    lending_.sink().loan.Revoke(*session_);
+    if (lending_.any()) lending_.sink().loan.Revoke(*session_);
     Lender(*this).WantBcopy(1);  // no call lends the peer memory any more
   }
   if (how != SHUT_RD) {

@@ -78,7 +78,7 @@ void StreamSocket::Forking::SettleLoans(Time deadline) {
 
 bool StreamSocket::Lender::AwaitsSolicitedAlone() const {
   const engine::Engine& e = s_.engine();
-  return s_.lending_.source().loan.lent() && !s_.lending_.sink().loan.offered() && e.advertised_out() != 0 &&
+  return e.advertised_out() != 0 && s_.lending_.source().loan.lent() && !s_.lending_.sink().loan.offered() &&
          e.buffered_bytes() == 0 && s_.corked_.empty() && !s_.board_.has_owner() && s_.board_.empty();
 }
 
@@ -119,6 +119,7 @@ void StreamSocket::Lender::FinishLoan(Lock& lock, int fd, Loan* loan) {
 void StreamSocket::Lender::MendJump(Lock& lock, int fd, const void* frame) {
   // Its memory is no longer the call's. What was read into a receive buffer went with the jump, as it does on
   // TCP.
+  if (!s_.lending_.any()) return;
   const auto mend = [&](Lending::Side& side) {
     if (!side.lender.JumpedOver(frame)) return;
     side.lender.Clear();
