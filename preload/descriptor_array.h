@@ -13,7 +13,7 @@ namespace sdp::preload {
 // bits must be a valid Word.
 //
 // Neighbouring numbers lie in different cache lines, so two threads that work on descriptors 5 and 6 do not
-// slow each other down.
+// slow each other down. Numbers that differ by nine or more share lines, so a page has hundreds of numbers.
 template <typename Word>
 class DescriptorArray {
  public:
@@ -43,15 +43,16 @@ class DescriptorArray {
   static constexpr int kPageNumbers = 1 << 15;
   static constexpr int kPages = 1 << 15;  // 2^30 numbers, the most a kernel can allow
   static constexpr unsigned kWordsPerLine = 64 / sizeof(std::atomic<Word>);
-  static constexpr unsigned kLines = kPageNumbers / kWordsPerLine;
 
   struct Page {
     std::atomic<Word> words[kPageNumbers];
   };
 
-  static int Index(int fd) {
+  // Twice the place in the line changes the line's number. So neighbours lie in two lines, also the last
+  // number of one line and the first of the next.
+  static unsigned Index(int fd) {
     const unsigned number = static_cast<unsigned>(fd) % kPageNumbers;
-    return static_cast<int>(number % kLines * kWordsPerLine + number / kLines);
+    return number ^ (number % kWordsPerLine * kWordsPerLine * 2);
   }
 
   Page* FindPage(int fd) {
