@@ -16,6 +16,7 @@
 #ifndef SDP_PRELOAD_STATS_LAYOUT_H_
 #define SDP_PRELOAD_STATS_LAYOUT_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -29,11 +30,11 @@
 namespace sdp::stats {
 
 inline constexpr uint64_t kMagic = 0x3154415453504453;  // "SDPSTAT1" in memory on a little-endian host
-inline constexpr uint32_t kVersion = 6;
+inline constexpr uint32_t kVersion = 7;
 inline constexpr size_t kHeaderSize = 4096;
-inline constexpr size_t kSlotSize = 2048;
+inline constexpr size_t kSlotSize = 1728;
 inline constexpr size_t kChunkSize = 64 * 1024;  // a multiple of every page size in use
-inline constexpr size_t kMaxChunks = 1024;       // 32,782 slots
+inline constexpr size_t kMaxChunks = 1024;       // 37,899 slots
 inline constexpr uint32_t kFallbackSlots = 32;
 inline constexpr size_t kFallbackSlotSize = 1024;
 inline constexpr size_t kMaxReasons = 32;
@@ -237,19 +238,29 @@ static_assert(offsetof(ConnectionRecord, counters) == 0,
 static_assert(sizeof(ConnectionRecord) % sizeof(uint64_t) == 0 && sizeof(Counters) % sizeof(uint64_t) == 0);
 static_assert(sizeof(Slot) == kSlotSize && sizeof(Header) <= kHeaderSize);
 static_assert(static_cast<size_t>(FallbackReason::kCount) <= kMaxReasons);
-static_assert(offsetof(Slot, pad) <= kFallbackSlotSize && kChunkSize % kSlotSize == 0);
+static_assert(offsetof(Slot, pad) <= kFallbackSlotSize);
+
+// No slot lies across two chunks: a chunk ends with what is too little for one.
+inline constexpr size_t kFirstSlotAt = kHeaderSize + kFallbackSlots * kFallbackSlotSize;
+inline constexpr size_t kSlotsOfFirstChunk = (kChunkSize - kFirstSlotAt) / kSlotSize;
+inline constexpr size_t kSlotsOfChunk = kChunkSize / kSlotSize;
+static_assert(kFirstSlotAt % alignof(Slot) == 0 && kSlotSize % alignof(Slot) == 0);
 
 constexpr size_t SlotOffset(size_t index) {
-  constexpr size_t kFirst = kHeaderSize + kFallbackSlots * kFallbackSlotSize;
-  return index < kFallbackSlots ? kHeaderSize + index * kFallbackSlotSize
-                                : kFirst + (index - kFallbackSlots) * kSlotSize;
+  if (index < kFallbackSlots) return kHeaderSize + index * kFallbackSlotSize;
+  index -= kFallbackSlots;
+  if (index < kSlotsOfFirstChunk) return kFirstSlotAt + index * kSlotSize;
+  index -= kSlotsOfFirstChunk;
+  return (1 + index / kSlotsOfChunk) * kChunkSize + index % kSlotsOfChunk * kSlotSize;
 }
 // Returns the number of slots in a file of `size` bytes.
 constexpr size_t SlotsIn(size_t size) {
-  return size < SlotOffset(kFallbackSlots) ? 0
-                                           : kFallbackSlots + (size - SlotOffset(kFallbackSlots)) / kSlotSize;
+  if (size < kFirstSlotAt) return 0;
+  if (size < kChunkSize)
+    return kFallbackSlots + std::min((size - kFirstSlotAt) / kSlotSize, kSlotsOfFirstChunk);
+  return kFallbackSlots + kSlotsOfFirstChunk + (size / kChunkSize - 1) * kSlotsOfChunk +
+         std::min(size % kChunkSize / kSlotSize, kSlotsOfChunk);
 }
-static_assert(SlotOffset(kFallbackSlots) % kSlotSize == 0, "no slot lies across two chunks");
 
 // `names` has one for each value of `E`, from 0 on. Another program's file may hold any other value.
 template <size_t N, typename E>

@@ -73,7 +73,7 @@ std::unique_ptr<StatsSegment> StatsSegment::Open(const std::string& directory, c
     return nullptr;
   }
   segment->header_ = reinterpret_cast<Header*>(memory);
-  segment->AddSlots(memory, SlotOffset(kFallbackSlots));
+  segment->AddSlots(memory);
   segment->InitializeHeader();
   if (!segment->CreateSomewhere(error)) return nullptr;
   return segment;
@@ -147,7 +147,7 @@ void StatsSegment::RecordFallback(const ConnectionRecord& record) {
   std::lock_guard lock(mutex_);
   if (parents_) return;
   AttachIfDetached();
-  Publish(FallbackSlot(next_fallback_++ % kFallbackSlots), entry);
+  Publish(SlotAt(next_fallback_++ % kFallbackSlots), entry);
   Add(header()->totals.fallbacks[static_cast<size_t>(entry.fallback)], 1);
 }
 
@@ -191,8 +191,7 @@ void StatsSegment::ForkChild() {
   const auto known = static_cast<ptrdiff_t>(free_.size());
   std::vector<std::pair<Slot*, ConnectionRecord>> kept;
   for (size_t i = kFallbackSlots; i < slots_; ++i) {
-    const size_t offset = SlotOffset(i);
-    auto* const slot = reinterpret_cast<Slot*>(chunks_[offset / kChunkSize] + offset % kChunkSize);
+    Slot* const slot = SlotAt(i);
     if (std::binary_search(free_.begin(), free_.begin() + known, slot, std::greater<>())) continue;
     ConnectionRecord record;
     LoadRecord(slot, &record);
@@ -319,7 +318,7 @@ bool StatsSegment::Grow() {
   }
   std::byte* chunk = MapNewChunk();
   if (chunk == nullptr) return false;
-  AddSlots(chunk, 0);
+  AddSlots(chunk);
   return true;
 }
 
@@ -343,14 +342,13 @@ std::byte* StatsSegment::MapNewChunk() {
   return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
 }
 
-void StatsSegment::AddSlots(std::byte* chunk, size_t first_offset) {
+void StatsSegment::AddSlots(std::byte* chunk) {
+  const size_t before = chunks_.empty() ? kFallbackSlots : slots_;
   chunks_.push_back(chunk);
   slots_ = SlotsIn(chunks_.size() * kChunkSize);
   free_.reserve(slots_);
   // The lowest is on top: a reader then finds the rows in the order in which they were opened.
-  for (size_t offset = kChunkSize; offset > first_offset; offset -= kSlotSize) {
-    free_.push_back(reinterpret_cast<Slot*>(chunk + offset - kSlotSize));
-  }
+  for (size_t i = slots_; i > before; --i) free_.push_back(SlotAt(i - 1));
   header()->slot_count.store(slots_, std::memory_order_release);
 }
 
@@ -368,8 +366,9 @@ void StatsSegment::InitializeHeader() {
   head->magic.store(kMagic, std::memory_order_release);
 }
 
-Slot* StatsSegment::FallbackSlot(uint32_t index) const {
-  return reinterpret_cast<Slot*>(chunks_.front() + SlotOffset(index));
+Slot* StatsSegment::SlotAt(size_t index) const {
+  const size_t offset = SlotOffset(index);
+  return reinterpret_cast<Slot*>(chunks_[offset / kChunkSize] + offset % kChunkSize);
 }
 
 Address ToAddress(const sockaddr* address) {

@@ -127,12 +127,12 @@ class StatsSegment {
   // Adds a chunk, of the file or (detached) of plain memory.
   bool Grow();
   std::byte* MapNewChunk();
-  void AddSlots(std::byte* chunk, size_t first_offset);
+  void AddSlots(std::byte* chunk);
   void InitializeHeader();
   bool AttachIfDetached();
   void RemoveFile();
   Header* header() const { return header_; }
-  Slot* FallbackSlot(uint32_t index) const;
+  Slot* SlotAt(size_t index) const;
 
   const SystemCalls& calls_;
   std::mutex mutex_;
