@@ -251,7 +251,7 @@ class Memory(Bench):
     """Both ends together, the processes' own memory and what the kernel holds for TCP; less what one
     connection needs."""
 
-    rows = (Row("1,000 idle connections, memory of each", "KiB", False, 64, "absolute"),)
+    rows = (Row("1,000 idle connections, memory of each", "KiB", False, 14, "absolute"),)
     count = 1000
 
     def setup(self):

@@ -264,7 +264,7 @@ class LocalLink(harness.ProgramTest):
         self.assertEqual(self.world.summary()["connections_open"], 2 * count)
         each = (bench_costs.proportional_set(server.pid) - had) / count
         print(f"{each:.1f} KiB of the server's memory for each")
-        self.assertLess(each, 16)
+        self.assertLess(each, 10)
         harness.wait_until(at_rest(server.pid, client.pid), "processes without work")
         client.popen.stdin.close()
         self.assertEqual(client.wait(), 0)

@@ -158,16 +158,16 @@ class ReceiveStream {
 
   Chunk* chunk_ = nullptr;  // the chunk of the current read; holds a reference
   uint32_t fill_ = 0;
-  bool reading_ = false;               // between PrepareRead and HandleRead
-  bool bulk_ = false;                  // the last reading call brought many bytes
+  bool reading_ = false;  // between PrepareRead and HandleRead
+  bool bulk_ = false;     // the last reading call brought many bytes
   MutableBytes only_target_;
   std::unique_ptr<std::array<MutableBytes, kMaxTargets>> many_targets_;  // made when first needed
   MutableBytes* targets_ = &only_target_;                                // of the last read
   size_t target_count_ = 0;
-  bool direct_ = false;                // every other target, from the first on, is not in the chunk
-  size_t next_target_ = 0;             // among the targets that were read into
-  size_t read_left_ = 0;               // bytes in them that were not handed on yet
-  Bytes unparsed_{};                   // in chunk_
+  bool direct_ = false;     // every other target, from the first on, is not in the chunk
+  size_t next_target_ = 0;  // among the targets that were read into
+  size_t read_left_ = 0;    // bytes in them that were not handed on yet
+  Bytes unparsed_{};        // in chunk_
 
   // The current segment.
   struct Segment {
