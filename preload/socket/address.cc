@@ -62,8 +62,7 @@ void SetPort(Address& address, uint16_t port) { address.storage.sin6_port = hton
 
 pm::Endpoint ToEndpoint(const Address& address) {
   auto endpoint = pm::FromSockaddr(address.get(), address.length);
-  if (endpoint && endpoint->IsLinkLocal())
-    endpoint->scope = reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_scope_id;
+  if (endpoint && endpoint->IsLinkLocal()) endpoint->scope = address.storage.sin6_scope_id;
   return endpoint ? pm::NormalizeMapped(*endpoint) : pm::Endpoint{};
 }
 

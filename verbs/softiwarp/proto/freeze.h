@@ -218,7 +218,7 @@ struct Frozen {
     }
     ar.Flag(q.has_partial_);
     ar.Require(!q.has_partial_ || !q.messages_.empty());
-    if (q.has_partial_ && ar.ok()) Visit(ar, q.partial());
+    if (q.has_partial_ && ar.ok()) Visit(ar, q.partial_);
     ar.Number(q.marker_phase_);
     ar.Require(q.marker_phase_ < kCleanInterval);
     for (uint32_t& msn : q.next_msn_) ar.Number(msn);
@@ -230,7 +230,7 @@ struct Frozen {
     uint64_t headers = 0;
     uint32_t begun = q.messages_.empty() ? 0 : q.messages_.front().done;
     if (q.has_partial_) {
-      const Frame& f = q.partial();
+      const Frame& f = q.partial_;
       const uint32_t markers =
           q.options_.markers ? kMarkerSize * MarkersIn(f.marker_phase, f.clean_size()) : 0;
       const uint64_t end = uint64_t{begun} + f.message_size;

@@ -77,10 +77,10 @@ void SendQueue::BuildBatch(SendBatch* batch) {
   size_t index = 0;
   uint32_t offset = messages_.empty() ? 0 : messages_.front().done;
   if (has_partial_) {
-    batch->frames_[batch->frame_count_++] = *partial_;
-    if (!AddFrame(*partial_, &cursor, batch)) return;
-    offset += partial_->message_size;
-    if (partial_->last) {
+    batch->frames_[batch->frame_count_++] = partial_;
+    if (!AddFrame(partial_, &cursor, batch)) return;
+    offset += partial_.message_size;
+    if (partial_.last) {
       ++index;
       offset = 0;
     }
@@ -220,12 +220,12 @@ void SendQueue::HandleSent(const SendBatch& batch, size_t raw) {
     // The link has a part of this frame.
     if (!has_partial_)
       marker_phase_ = static_cast<uint16_t>((frame.marker_phase + frame.clean_size()) % kCleanInterval);
-    if (!has_partial_ || i > 0) partial() = frame;
+    if (!has_partial_ || i > 0) partial_ = frame;
     has_partial_ = true;
-    partial_->raw_sent += static_cast<uint32_t>(raw);
-    const uint32_t payload = PayloadSent(*partial_);
-    Trim(payload - partial_->payload_gone);
-    partial_->payload_gone = payload;
+    partial_.raw_sent += static_cast<uint32_t>(raw);
+    const uint32_t payload = PayloadSent(partial_);
+    Trim(payload - partial_.payload_gone);
+    partial_.payload_gone = payload;
     return;
   }
 }
@@ -320,7 +320,7 @@ bool SendQueue::CopyOut(Payload* payload) {
 
 void SendQueue::Terminate(Bytes terminate) {
   // Complete the frame that the link has in part; otherwise the peer would not find the Terminate after it.
-  const uint32_t kept = has_partial_ ? partial_->payload_size - partial_->payload_gone : 0;
+  const uint32_t kept = has_partial_ ? partial_.payload_size - partial_.payload_gone : 0;
   size_t entries = 0;
   for (uint32_t left = kept; left > 0; ++entries) {
     payload_[entries].length = std::min(payload_[entries].length, left);
@@ -343,10 +343,10 @@ void SendQueue::Terminate(Bytes terminate) {
   if (has_partial_) {
     Message rest{};
     rest.silent = true;
-    rest.size = partial_->message_size;
-    partial_->last = true;
+    rest.size = partial_.message_size;
+    partial_.last = true;
     messages_.PushBack(rest);
-    unsent_ = kept + partial_->message_size - partial_->payload_size;
+    unsent_ = kept + partial_.message_size - partial_.payload_size;
   }
   Post({.silent = true, .opcode = RdmapOpcode::kTerminate, .header = terminate});
 }

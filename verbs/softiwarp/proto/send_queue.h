@@ -9,7 +9,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <span>
 
 #include "core/base/types.h"
@@ -136,10 +135,6 @@ class SendQueue {
   template <typename Fn>
   bool Walk(const Frame& frame, Cursor* cursor, Fn&& fn) const;
   void CompleteFrame(const Frame& frame);
-  Frame& partial() {
-    if (partial_ == nullptr) partial_ = std::make_unique<Frame>();
-    return *partial_;
-  }
   void Trim(uint32_t payload_bytes);
   // Returns how many payload bytes are among the frame's octets up to raw_sent.
   [[nodiscard]] uint32_t PayloadSent(const Frame& frame) const;
@@ -154,9 +149,9 @@ class SendQueue {
   GrowingRing<Message> messages_;
   GrowingRing<Payload> payload_;  // the unsent payload of all messages, in order
   GrowingRing<SendDone> done_;
-  std::unique_ptr<Frame> partial_;  // the frame that has left in part; made when first needed
+  Frame partial_;  // the frame that has left in part
   bool has_partial_ = false;
-  // The clean position, modulo kCleanInterval, after all complete frames and partial().
+  // The clean position, modulo kCleanInterval, after all complete frames and partial_.
   uint16_t marker_phase_ = 0;
   uint32_t next_msn_[kQueueCount] = {1, 1, 1};
   uint64_t unsent_ = 0;
