@@ -31,19 +31,19 @@ constexpr size_t kMostLookedAt = 16;
 // While some entries are ready without the kernel, the others wait so long at most to be asked about.
 constexpr Duration kKernelMayWait = std::chrono::microseconds(100);
 
-// When this thread last asked the kernel although it had something to report, and about what.
+// When this thread last asked the kernel although it need not have, and about what.
 struct Asked {
   Time at;
   uint64_t entries;
 };
 thread_local constinit Asked last_asked{};
 
-// Returns a value that other entries have only by a rare chance.
+// Returns a value that other descriptors have only by a rare chance. What is asked of them does not count: a
+// program waits for a connection to be readable and to be writable by turns.
 uint64_t DigestOf(std::span<const pollfd> entries) {
   uint64_t digest = entries.size();
   for (const pollfd& entry : entries) {
-    const auto one = uint64_t{static_cast<uint32_t>(entry.fd)} << 16 | static_cast<uint16_t>(entry.events);
-    digest = (digest ^ one) * 0x9e3779b97f4a7c15;
+    digest = (digest ^ static_cast<uint32_t>(entry.fd)) * 0x9e3779b97f4a7c15;
     digest ^= digest >> 32;
   }
   return digest;
@@ -133,7 +133,7 @@ bool PollCall::KernelKnowsMore() {
   const bool devices_alone =
       std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.seen.device; });
   const timespec at_once{};
-  return !devices_alone && AskKernel(&at_once, nullptr) > 0;
+  return !devices_alone && !KernelMayWait() && AskKernel(&at_once, nullptr) > 0;
 }
 
 bool PollCall::KernelMayWait() const {

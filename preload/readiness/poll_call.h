@@ -80,9 +80,11 @@ class PollCall {
   LookEnd LookAtKernel(Time deadline, const sigset_t* mask);
   int AskKernel(const timespec* timeout, const sigset_t* mask);
   int Sleep(const timespec* timeout, const sigset_t* mask);
+  // Before a look at memory: asks the kernel about the other entries, unless KernelMayWait().
   bool KernelKnowsMore();
-  // With something to report: returns true if the kernel need not be asked about the other entries. They are
-  // links in memory, which Prepare() has looked at, and listeners, and the kernel was asked a moment ago.
+  // With something to report, or before a look at memory: returns true if the kernel need not be asked about
+  // the other entries. They are links in memory, which Prepare() has looked at, and listeners, and the kernel
+  // was asked a moment ago.
   [[nodiscard]] bool KernelMayWait() const;
   // Looks at every SDP socket. Returns the number of entries that are ready without the kernel's answer.
   int Prepare();

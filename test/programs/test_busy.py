@@ -78,7 +78,9 @@ class Busy(harness.ProgramTest):
         self.assert_few(0.1, lambda: self.transfer("turns", 64, 200_000))
 
     def test_turns_with_a_poll_before_each_call(self):
-        self.assert_few(0.1, lambda: self.transfer("turns", 64, 200_000, "polled"))
+        for beside in ("polled", "polled-beside"):
+            with self.subTest(beside):
+                self.assert_few(0.1, lambda: self.transfer("turns", 64, 200_000, beside))
 
     def test_a_stream_of_small_messages(self):
         self.assert_few(0.05, lambda: self.transfer("stream", 64, 1_000_000))

@@ -6,8 +6,8 @@
 //
 // Further arguments: "whole", reads are for whole messages (MSG_WAITALL); "apart", each end stays on a
 // processor of its own, if there are two; "cancelled", before the first message threads are cancelled that
-// sleep in large writes; "polled", a poll comes before each read and write; "unix", the connection is one of
-// AF_UNIX.
+// sleep in large writes; "polled", a poll comes before each read and write; "polled-beside", and waits for a
+// listener, too; "unix", the connection is one of AF_UNIX.
 //
 // Opens a listener on loopback, forks a server, and prints "SECONDS CPU_SECONDS BYTES" for all messages, both
 // ends together. Every message begins and ends with its number, and the reader checks that. Keeps the
@@ -39,10 +39,12 @@ enum class Shape { kStream, kTurns, kRequests };
 constexpr size_t kRequest = 64;
 int how_to_read = 0;  // flags
 bool polls = false;
+int also_polled = -1;
 
 void Await(int fd, short events) {
-  pollfd waits{.fd = fd, .events = events, .revents = 0};
-  if (polls && poll(&waits, 1, -1) != 1) Fail("poll");
+  pollfd waits[] = {{.fd = fd, .events = events, .revents = 0},
+                    {.fd = also_polled, .events = POLLIN, .revents = 0}};
+  if (polls && poll(waits, std::size(waits), -1) != 1) Fail("poll");
 }
 
 void WriteAll(int fd, const char* data, size_t size) {
@@ -157,6 +159,9 @@ int main(int argc, char** argv) {
       cancels = true;
     } else if (strcmp(argv[i], "polled") == 0) {
       polls = true;
+    } else if (strcmp(argv[i], "polled-beside") == 0) {
+      polls = true;
+      also_polled = programs_test::Place(AF_INET).Listen();
     } else if (strcmp(argv[i], "unix") == 0) {
       unix_sockets = true;
     } else {
@@ -165,7 +170,8 @@ int main(int argc, char** argv) {
   }
   if (!understood || size == 0 || messages == 0) {
     fputs(
-        "usage: transfer {stream|turns|requests} SIZE MESSAGES [whole] [apart] [cancelled] [polled] [unix]\n",
+        "usage: transfer {stream|turns|requests} SIZE MESSAGES [whole] [apart] [cancelled] [polled] "
+        "[polled-beside] [unix]\n",
         stderr);
     return 2;
   }
