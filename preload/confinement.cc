@@ -45,7 +45,7 @@ constexpr long kOthers[] = {
     SYS_lseek,       SYS_memfd_create, SYS_ftruncate,   SYS_fallocate, SYS_fstat,           SYS_rt_sigaction,
     SYS_sigaltstack, SYS_getrandom,    SYS_prlimit64,   SYS_geteuid,   SYS_getuid,          SYS_clock_gettime,
     SYS_prctl,       SYS_exit,         SYS_socketpair,  SYS_dup3,      SYS_pwrite64,        SYS_renameat,
-    SYS_kill,        SYS_getrusage,    SYS_sched_yield, SYS_capget,
+    SYS_kill,        SYS_getrusage,    SYS_sched_yield, SYS_capget,    SYS_futex_waitv,     SYS_recvmmsg,
 };
 
 bool Allows(std::span<const sock_filter> filter, long number) {

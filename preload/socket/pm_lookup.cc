@@ -20,8 +20,27 @@
 namespace sdp::preload {
 namespace {
 
+// How long a host has been silent in a row to connects that gave it less time than the configured one.
+class HurriedSilence {
+ public:
+  // Returns true if the cache is to have what the client found.
+  bool Counts(const pm::PmClient& client, Duration limit) {
+    const bool silent = client.state() == pm::QueryState::kSilent;
+    const pm::Endpoint asked = pm::HostOf(client.query().target);
+    if (asked != host_ || !silent) lasted_ = Duration::zero();
+    host_ = asked;
+    lasted_ += limit;
+    return !silent || lasted_ >= config().pm_timeout;
+  }
+
+ private:
+  pm::Endpoint host_;
+  Duration lasted_{};
+};
+
 struct State {
   Mutex mutex;
+  HurriedSilence hurried;
   pm::PmCache cache{{.host_negative = config().pm_negative, .server = config().pm_server}};
   pm::SilentPorts silent_ports;
   std::optional<pm::AssocHandleGenerator> handles;
@@ -130,7 +149,7 @@ std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endp
 
   pm::PmClientOptions options;
   options.overall_limit = limit;
-  lookup->hurried_ = limit < config().pm_timeout;
+  lookup->limit_ = limit;
   std::lock_guard lock(state().mutex);
   lookup->client_ = std::make_unique<pm::PmClient>(
       pm::PmQuery{.handle = NextHandle(state()), .local = *local, .target = target}, options, now);
@@ -158,10 +177,9 @@ pm::QueryState PmLookup::Step(Time now) {
       client_->HandleUnreachable(now);
     }
   }
-  const bool short_silence = hurried_ && client_->state() == pm::QueryState::kSilent;
-  if (client_->state() != pm::QueryState::kAsking && !short_silence) {
+  if (client_->state() != pm::QueryState::kAsking) {
     std::lock_guard lock(state().mutex);
-    state().cache.Record(*client_, now);
+    if (state().hurried.Counts(*client_, limit_)) state().cache.Record(*client_, now);
   }
   return client_->state();
 }

@@ -31,9 +31,9 @@ void RememberAnswer(const pm::Endpoint& sdp_address);
 class PmLookup {
  public:
   // `tcp_fd` is the socket that will connect. It is bound to its local address and port, which the query
-  // names (SDP 7.4, CpPort). `limit`: how long the port mapper may be silent. A silence that is shorter than
-  // the configured one is not remembered. Returns null if the query cannot even start (no route, no
-  // descriptor): then there is no SDP.
+  // names (SDP 7.4, CpPort). `limit`: how long the port mapper may be silent. Silences of one host are
+  // remembered once they make up the configured time. Returns null if the query cannot even start (no route,
+  // no descriptor): then there is no SDP.
   static std::unique_ptr<PmLookup> Start(int tcp_fd, int domain, const pm::Endpoint& target,
                                          uint32_t scope_id, Duration limit, Time now);
   ~PmLookup();
@@ -48,7 +48,7 @@ class PmLookup {
  private:
   PmLookup() = default;
   int fd_ = -1;
-  bool hurried_ = false;
+  Duration limit_{};
   std::unique_ptr<pm::PmClient> client_;
 };
 

@@ -208,8 +208,10 @@ bool StreamSocket::Looks::IsRefusalDue() {
   Time& next = s_.use_.look_for_refusal;
   if (now < next) return false;
   const Time lately = now - kReadTellsFor;
-  if (next == Time{} || !s_.session_->reads().Since(lately, s_.session_->recorder())) return true;
-  next = now + kReadTellsFor;
+  // What is unread may be all that a peer has left that is gone.
+  const bool unread = !s_.session_->direct().link_empty();
+  if (next == Time{} || unread || !s_.session_->reads().Since(lately, s_.session_->recorder())) return true;
+  next = now + std::chrono::milliseconds(1);
   return false;
 }
 

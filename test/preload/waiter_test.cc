@@ -6,6 +6,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
+#include <thread>
 
 #include "test/support/futex.h"
 #include "test/support/in_child.h"
@@ -15,35 +16,44 @@ namespace {
 
 constexpr uint32_t kUnrung = 7;
 
-// A thread that sleeps for `word`.
+// A thread that sleeps for `word`. Its waiter stays as long as the object.
 struct Sleeper {
   std::atomic<uint32_t> word{kUnrung};
-  std::promise<Waiter*> has_waiter;
   Waiter* waiter = nullptr;
-  std::future<int> result;
 
-  Sleeper() {
-    std::future<Waiter*> known = has_waiter.get_future();
-    result = std::async(std::launch::async, [this] {
-      Waiter* const own = Waiter::ForThisThread();
-      own->BeginFutex();
-      has_waiter.set_value(own);
-      const int error = own->SleepAt({.word = &word, .unrung = kUnrung});
-      own->EndFutex();
-      return error;
-    });
-    waiter = known.get();
+  Sleeper() { waiter = begun_.get_future().get(); }
+  ~Sleeper() {
+    may_end_.set_value();
+    thread_.join();
   }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+  // Returns how the sleep has ended.
+  int Result() { return result_.get_future().get(); }
+
+ private:
+  std::promise<Waiter*> begun_;
+  std::promise<int> result_;
+  std::promise<void> may_end_;
+  std::thread thread_{[this] {
+    Waiter* const own = Waiter::ForThisThread();
+    own->BeginFutex();
+    begun_.set_value(own);
+    const int error = own->SleepAt({.word = &word, .unrung = kUnrung});
+    own->EndFutex();
+    result_.set_value(error);
+    may_end_.get_future().wait();
+  }};
 };
 
 TEST_CASE("waiter: the bell's futex ends its sleep, and so does another thread, also before it begins") {
   Sleeper rung;
   rung.word = kUnrung + 1;
   ::syscall(SYS_futex, &rung.word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
-  CHECK(rung.result.get() == 0);
+  CHECK(rung.Result() == 0);
   Sleeper woken;
   woken.waiter->Wake();
-  CHECK(woken.result.get() == 0);
+  CHECK(woken.Result() == 0);
   Waiter* const own = Waiter::ForThisThread();
   REQUIRE(own != nullptr);
   const std::atomic<uint32_t> word{kUnrung};
@@ -58,7 +68,7 @@ TEST_CASE("waiter: a peer that moves the sleeper to a futex of its own does not 
   const std::atomic<uint32_t> of_peer{0};
   while (test::MoveSleepers(sleeper.word, kUnrung, of_peer) != 1) std::this_thread::yield();
   sleeper.waiter->Wake();
-  CHECK(sleeper.result.get() == 0);
+  CHECK(sleeper.Result() == 0);
 }
 
 TEST_CASE("waiter: a cancellation ends the sleep, and unwinds the thread") {

@@ -390,6 +390,14 @@ class PmClient(harness.ProgramTest):
         harness.wait_until(lambda: self.connect(client, port) or self.world.connects(port)[0], "SDP")
         self.assertNotIn("pm-cached", self.world.connects(port)[1])
 
+    def test_silences_that_hurried_programs_end_add_up(self):
+        port, _ = self.sdp_server()
+        mapper = self.mapper(lambda request: [])
+        client = self.client(CONNECT_WITHIN_S=1, SDP_PM_TIMEOUT_MS=1200)
+        for asked in (1, 2, 3, 3):
+            self.connect(client, port)
+            self.assertEqual(len({message.handle for message, _, _ in mapper.of_type(REQ)}), asked)
+
     def test_the_first_reply_counts_and_a_second_is_discarded(self):
         """7.5, 7.5.1: whatever they say; and but one PMAck is sent."""
         port, sdp_port = self.sdp_server()

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <functional>
 
-#include "test/posix/support.h"
+#include "test/posix/processes.h"
 
 namespace posix_test {
 namespace {
@@ -68,6 +68,37 @@ TEST_CASE("usual traffic: a peer that closes is found out by the next sends, tho
   while (sends < 100 && send(pair.client, "to nobody", 9, MSG_NOSIGNAL) == 9) ++sends;
   CHECK((errno == EPIPE || errno == ECONNRESET));
   CHECK(sends <= 4);
+}
+
+TEST_CASE("usual traffic: a peer that is killed is found out by the sends of who reads what it has left") {
+  constexpr int kLeft = 14;
+  Listener listener = Listen();
+  const pid_t pid = Fork([&] {
+    const Fd client = TcpSocket();
+    if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
+    for (int i = 0; i < kTurns; ++i) {
+      if (!SendAll(client, "question") || ReceiveExactly(client, 6) != "answer") return 2;
+    }
+    for (int i = 0; i < kLeft; ++i) {
+      if (!SendAll(client, "question")) return 3;
+    }
+    return raise(SIGKILL);
+  });
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  for (int i = 0; i < kTurns; ++i) {
+    REQUIRE(ReceiveExactly(server, 8) == "question");
+    REQUIRE(SendAll(server, "answer"));
+  }
+  const int status = Reap(pid);
+  REQUIRE((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+  poll(nullptr, 0, 50);  // A sender may go by an earlier look at the link, but not for so long.
+  int sends = 0;
+  while (sends < kLeft && ReceiveExactly(server, 8) == "question") {
+    poll(nullptr, 0, 4);  // the program's work
+    if (send(server, "answer", 6, MSG_NOSIGNAL) < 0) break;
+    ++sends;
+  }
+  CHECK(sends <= 5);  // TCP: one, which is answered with a reset
 }
 
 TEST_CASE("usual traffic: a peer that resets is found out by a receive that does not wait", "[abort]") {

@@ -72,7 +72,8 @@ struct RingMemory {
   }
 };
 
-// Makes the control of a new ring: empty, with both doorbells' arms as a sleeping reader's.
+// Makes the control of a new ring: empty, with both doorbells' arms as a sleeping reader's. What an earlier
+// connection of the same two processes has said of itself stays.
 void InitializeRing(RingControl* control);
 
 class RingWriter {
