@@ -29,7 +29,7 @@ class HurriedSilence {
     const pm::Endpoint asked = pm::HostOf(client.query().target);
     if (asked != host_ || !silent) lasted_ = Duration::zero();
     host_ = asked;
-    lasted_ += limit;
+    if (silent) lasted_ += limit;
     return !silent || lasted_ >= config().pm_timeout;
   }
 
