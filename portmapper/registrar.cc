@@ -120,7 +120,7 @@ std::array<uid_t, 3> NumbersIn(const char* path, const RegistrarCalls& calls) {
 }
 
 // Returns true for the number by which the kernel shows every user that this user namespace does not map.
-// Where all are mapped, it is that of one user, nobody.
+// Where the namespace maps all users, only the user "nobody" has it.
 bool StandsForMany(uid_t user, const RegistrarCalls& calls) {
   if (user == 0) return false;
   constexpr uid_t kNobody = 65534;

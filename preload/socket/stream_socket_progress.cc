@@ -211,7 +211,7 @@ bool StreamSocket::Looks::IsRefusalDue() {
   // What is unread may be all that a peer has left that is gone.
   const bool unread = !s_.session_->direct().link_empty();
   if (next == Time{} || unread || !s_.session_->reads().Since(lately, s_.session_->recorder())) return true;
-  next = now + std::chrono::milliseconds(1);
+  next = now + std::chrono::milliseconds(1);  // with the next tick of the coarse clock
   return false;
 }
 

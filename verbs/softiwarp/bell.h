@@ -1,6 +1,7 @@
 // Bells: how the peer of a local link wakes a thread, or an epoll set, that sleeps for it. A doorbell on the
 // TCP connection goes through the kernel's whole TCP; a bell takes two thirds of that time. A thread that
-// sleeps for one link alone is woken by a futex in the ring's control (local/ring.h), in a third of it.
+// sleeps for one link alone is woken by a futex in the ring's control (local/ring.h), in less than half of
+// it.
 //
 // A bell is a Unix datagram socket under a random abstract name. A thread or an epoll set has one, whatever
 // the number of its links. Before it sleeps it writes the name, and a cookie that means the link to it, into
